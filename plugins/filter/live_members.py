@@ -15,17 +15,24 @@ _CRIU = ["--keep", "--tcp-established", "--file-locks"]
 _COMMON = {"ipc": "ipc_mode", "uts": "uts_mode"}
 
 
-def live_members(members: Members, side: str, podman: str, ran: t.Sequence[str], timeout: int, netavark: str = "") -> list[dict[str, t.Any]]:
-    """The members that CRIU dumps on the C(source), or restores on the C(destination), as the session is told of them."""
+def live_members(
+    members: Members, side: str, podman: str, ran: t.Sequence[str], timeout: int, tmpfs: t.Sequence[t.Mapping[str, t.Any]] = (), netavark: str = ""
+) -> list[dict[str, t.Any]]:
+    """The members that CRIU dumps on the C(source), or restores on the C(destination), as the session is told of them. C(tmpfs) are those that it
+    carries: the CRIU of their members finds another tar."""
     hooks = {"source": _freeze, "destination": _restore}
-    infra = _infra(members)
+    infra, carried = _infra(members), {each["member"] for each in tmpfs}
     return [
-        {"name": member["name"], **hooks[side](member, podman, int(timeout), netavark), "joins": _joins(member, infra)}
+        {
+            "name": member["name"],
+            **hooks[side](member, podman, int(timeout), netavark, _LIBEXEC + ("/carry" if member["name"] in carried else "/hold")),
+            "joins": _joins(member, infra),
+        }
         for member in members if _is_dumped(member, ran)
     ]  # fmt: skip
 
 
-def _freeze(member: Member, podman: str, timeout: int, _netavark: str) -> dict[str, t.Any]:
+def _freeze(member: Member, podman: str, timeout: int, _netavark: str, stand_ins: str) -> dict[str, t.Any]:
     return {
         "freeze": {
             "argv": [podman, "container", "checkpoint", *_CRIU, member["name"]],
@@ -33,13 +40,13 @@ def _freeze(member: Member, podman: str, timeout: int, _netavark: str) -> dict[s
             "log": member["static_dir"] + "/dump.log",
             "gate": member["checkpoint_dir"],
             "cgroup": member["cgroup"],
-            # What stands in for CRIU keeps the cgroups that the container has made.
-            "hold": _LIBEXEC + "/hold" if member.get("divided") else "",
+            # What stands in for CRIU has it leave the memory out, or keep the cgroups that the container has made.
+            "hold": stand_ins,
         }
     }
 
 
-def _restore(member: Member, podman: str, timeout: int, netavark: str) -> dict[str, t.Any]:
+def _restore(member: Member, podman: str, timeout: int, netavark: str, stand_ins: str) -> dict[str, t.Any]:
     return {
         "restore": {
             "argv": [podman, "container", "restore", *_CRIU, member["name"]],
@@ -52,7 +59,7 @@ def _restore(member: Member, podman: str, timeout: int, netavark: str) -> dict[s
             },
             "gate": member["checkpoint_dir"],
             "container": member["id"],
-            "hold": _LIBEXEC + "/hold",
+            "hold": stand_ins,
         }
     }
 

@@ -12,7 +12,7 @@ Rows = t.Sequence[t.Mapping[str, t.Any]]
 SOURCE_VOLUME = ("name", "device", "size", "mountpoint", "same_device")
 DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options", "device", "same_device")
 DESTINATION_DIRECTORY = ("name", "file", "size")
-DESTINATION_TMPFS = ("name", "size", "tmpfs")
+DESTINATION_TMPFS = ("name", "size", "tmpfs", "member")
 # The options by which image_volume knows one.
 VOLUME = ("name", "image", "mountpoint", "fstype", "podman_volume")
 

@@ -270,13 +270,15 @@ directories:
   elements: dict
   sample: [{name: uploads, path: /var/lib/containers/storage/volumes/uploads/_data, size: 73400320, anonymous: false, shared_with: []}]
 tmpfs:
-  description: The tmpfs of a container whose files the session carries, as the source's side of the session is told of them.
+  description:
+    - The tmpfs of a container whose files the session carries, as the source's side of the session is told of them.
+    - Of a member of several containers each has that one's name as C(member).
   returned: when nothing is in the way
   type: list
   elements: dict
   sample: [{name: "tmpfs:/scratch", path: /proc/4711/root/scratch, size: 209715200, tmpfs: /scratch, device: "0:62"}]
 place_memory:
-  description: Whether the memory may be placed. It needs userfaultfd on the destination, and a container alone with a cgroup of its own.
+  description: Whether the memory may be placed. It needs userfaultfd on the destination, and a cgroup of its own for each container.
   returned: when nothing is in the way
   type: bool
   sample: true

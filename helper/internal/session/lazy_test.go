@@ -186,16 +186,23 @@ func (r *rig) withLazyPages(held bool) (runs func() bool) {
 func (r *rig) withTask() (runs func() bool) {
 	r.t.Helper()
 	runs = r.withCgroup()
-	task := exec.Command("/proc/self/exe", actMemory, filepath.Join(r.control, frozenTask))
+	r.addTask(r.control, r.spec.src.Hooks.Freeze, r.spec.dst.Hooks.Restore, os.Getpid())
+	return runs
+}
+
+// addTask has a workload that is played by the files in control, or a member, be such a task. The number is no other's.
+func (r *rig) addTask(control string, freeze, restore *hooks.Command, number int) {
+	r.t.Helper()
+	task := exec.Command("/proc/self/exe", actMemory, filepath.Join(control, frozenTask))
 	if err := task.Start(); err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = task.Process.Kill(); _ = task.Wait() })
-	if err := await(filepath.Join(r.control, frozenTask)); err != nil {
+	if err := await(filepath.Join(control, frozenTask)); err != nil {
 		r.t.Fatal(err)
 	}
-	own := string(r.spec.src.Hooks.Freeze.Cgroup)
-	there := filepath.Join(filepath.Dir(own), fmt.Sprintf("handover-test-%012x", os.Getpid()))
+	own := string(freeze.Cgroup)
+	there := filepath.Join(filepath.Dir(own), fmt.Sprintf("handover-test-%012x", number))
 	if err := errors.Join(os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(strconv.Itoa(task.Process.Pid)), 0), os.Mkdir(there, 0o700)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -204,15 +211,14 @@ func (r *rig) withTask() (runs func() bool) {
 			r.t.Error(err)
 		}
 	})
-	for name, text := range map[string]string{lazySocket: filepath.Join(r.control, lazy.SocketName), lazyCgroup: there} {
-		if err := os.WriteFile(filepath.Join(r.control, name), []byte(text), 0o600); err != nil {
+	for name, text := range map[string]string{lazySocket: filepath.Join(control, lazy.SocketName), lazyCgroup: there} {
+		if err := os.WriteFile(filepath.Join(control, name), []byte(text), 0o600); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	r.spec.src.Hooks.Freeze.Hold = filepath.Join(r.control, "hold")
-	r.spec.dst.Hooks.Restore.Log = filepath.Join(r.control, "restore.log")
-	r.spec.dst.Hooks.Restore.Container = fmt.Sprintf("%012x", os.Getpid())
-	return runs
+	freeze.Hold = filepath.Join(control, "hold")
+	restore.Log = filepath.Join(control, "restore.log")
+	restore.Container = fmt.Sprintf("%012x", number)
 }
 
 // removeCgroup waits for its tasks to be gone for good.

@@ -260,7 +260,10 @@ func (a *arrivedMemory) close() (err error) {
 	if a.stock != nil {
 		err = errors.Join(err, a.stock.Close())
 	}
-	a.stock, a.files, a.buf, a.plan = nil, nil, nil, nil
+	a.stock, a.files, a.buf = nil, nil, nil
+	for _, p := range a.parts {
+		p.plan = nil
+	}
 	return err
 }
 

@@ -97,9 +97,13 @@ func (s *memorySource) whyNotPlaced() (string, error) {
 	if size := s.memorySize(); size/perFile > files/2 {
 		return fmt.Sprintf("CRIU would hold files open for all of its %d bytes, and one program may have %d (fs.nr_open)", size, files), nil
 	}
-	more, err := s.Spec.Hooks.Freeze.Cgroup.Forked()
-	if err != nil {
-		return "", err
+	var more int64
+	for _, c := range s.Spec.Cgroups() {
+		forked, err := c.Forked()
+		if err != nil {
+			return "", err
+		}
+		more += forked
 	}
 	if most := max(mostForked, s.memorySize()/4); more > most {
 		return fmt.Sprintf("its tasks share %d bytes since they were forked, and each would have its own copy on the destination", more), nil
@@ -123,30 +127,39 @@ func markPlacing(b *record.Session, placing bool) error {
 	return nil
 }
 
-// placesSender sends the memory of frozen tasks, beside their dump: its content, or where
-// that lies in what went ahead.
+// placesSender sends the memory of the frozen tasks of a part, beside their dump: its content, or
+// where that lies in the memory that went ahead.
 type placesSender struct {
 	*memorySource
+	part            record.Member
+	number          int // of the part: tasks of several have the same numbers
 	frozen          *lazy.Frozen
-	images          string
 	done            chan error
 	cancel          context.CancelFunc
+	left            uint64 // by the dump
 	bytes, literals int64
 }
 
-// sendPlaces begins; nil where CRIU carries the memory.
-func (s *source) sendPlaces(ctx context.Context) *placesSender {
+// placesSenders are of the parts that are dumped side by side; none where CRIU carries the memory.
+type placesSenders []*placesSender
+
+// sendPlaces begins.
+func (s *source) sendPlaces(ctx context.Context) (all placesSenders) {
 	if !s.placing {
 		return nil
 	}
-	p := &placesSender{memorySource: s.memorySource, images: s.Spec.Hooks.Freeze.Gate, done: make(chan error, 1)}
-	ctx, p.cancel = context.WithCancel(ctx)
-	go func() { p.done <- p.run(ctx) }()
-	return p
+	for n, part := range s.Spec.Parts() {
+		p := &placesSender{memorySource: s.memorySource, part: part, number: n, done: make(chan error, 1)}
+		run, cancel := context.WithCancel(ctx)
+		p.cancel = cancel
+		go func() { p.done <- p.run(run) }()
+		all = append(all, p)
+	}
+	return all
 }
 
 func (p *placesSender) run(ctx context.Context) (err error) {
-	if p.frozen, err = lazy.OpenFrozen(p.memory.known, p.Spec.Hooks.Freeze.Cgroup.EachTask); err != nil {
+	if p.frozen, err = lazy.OpenFrozen(p.memory.known, p.part.Freeze.Cgroup.EachTask); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -158,19 +171,36 @@ func (p *placesSender) run(ctx context.Context) (err error) {
 func (p *placesSender) send(x lazy.Piece) error {
 	p.bytes += int64(x.Size)
 	p.literals += int64(x.Literals)
-	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: x.Task, Flags: flagPlace, Payload: x.Packed})
+	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: x.Task, Pos: int64(p.number), Flags: flagPlace, Payload: x.Packed})
 }
 
-// finish sends the rest, when the dump is complete and says what it has left in the tasks.
-func (p *placesSender) finish(ctx context.Context) error {
-	if p == nil {
-		return nil
+// finish sends the rest, when all dumps are complete and list the pages that they have left in the tasks.
+func (all placesSenders) finish(ctx context.Context) error {
+	ended := make(chan error, len(all))
+	for _, p := range all {
+		go func() { ended <- p.end(ctx) }()
 	}
+	var err error
+	for range all {
+		err = errors.Join(err, <-ended)
+	}
+	var left uint64
+	var bytes, literals int64
+	for _, p := range all {
+		left, bytes, literals = left+p.left, bytes+p.bytes, literals+p.literals
+	}
+	if err == nil && len(all) > 0 {
+		all[0].Log.Emit("places", map[string]any{"bytes": left, "looked": bytes, "sent": literals})
+	}
+	return err
+}
+
+// end is for when its dump is complete.
+func (p *placesSender) end(ctx context.Context) error {
 	err := <-p.done
 	p.cancel()
-	var left uint64
 	if err == nil {
-		left, err = p.frozen.Rest(ctx, p.images, p.send)
+		p.left, err = p.frozen.Rest(ctx, p.part.Freeze.Gate, p.send)
 	}
 	if p.frozen != nil {
 		err = errors.Join(err, p.frozen.Close())
@@ -178,34 +208,40 @@ func (p *placesSender) finish(ctx context.Context) error {
 	if err != nil {
 		return p.explain(fmt.Errorf("session: sending the memory that is placed: %w", err))
 	}
-	p.Log.Emit("places", map[string]any{"bytes": left, "looked": p.bytes, "sent": p.literals})
 	return nil
 }
 
-// abandon ends it before its end, for its caller's reason.
-func (p *placesSender) abandon() error {
-	if p == nil {
-		return nil
+// abandon ends them before their end, for its caller's reason.
+func (all placesSenders) abandon() (err error) {
+	for _, p := range all {
+		p.cancel()
 	}
-	p.cancel()
-	<-p.done
-	if p.frozen == nil {
-		return nil
+	for _, p := range all {
+		<-p.done
+		if p.frozen != nil {
+			err = errors.Join(err, p.frozen.Close())
+		}
 	}
-	return p.frozen.Close()
+	return err
 }
 
 // placement is the destination's part: the memory that is to be placed.
 type placement struct {
-	placing bool         // the source has decided so
-	placer  *lazy.Placer // nil: it is not to be
-	plan    *lazy.Plan
+	placing bool      // the source has decided so
+	parts   []*placed // none: it is not to be
+}
+
+// placed is that of one part, which has a CRIU of its own.
+type placed struct {
+	name   string // of the member, where there are several
+	placer *lazy.Placer
+	plan   *lazy.Plan // nil: nothing of it has come
 }
 
 // able are the features of this side, in this session.
 func (d *incoming) able() []string {
 	all := understood()
-	if d.memory.placer != nil {
+	if len(d.memory.parts) > 0 {
 		all = append(all, canPlace)
 	}
 	return all
@@ -213,16 +249,22 @@ func (d *incoming) able() []string {
 
 // listenPlacer waits for the tasks that CRIU may be about to restore without their memory.
 func (d *destination) listenPlacer() (err error) {
-	if d.Spec.Policy.PlaceMemory {
-		r := d.Spec.Hooks.Restore
-		d.memory.placer, err = lazy.ListenPlacer(filepath.Dir(r.Log), r.Gate)
+	if !d.Spec.Policy.PlaceMemory {
+		return nil
 	}
-	return err
+	for _, part := range d.Spec.Parts() {
+		p := &placed{name: part.Name}
+		if p.placer, err = lazy.ListenPlacer(filepath.Dir(part.Restore.Log), part.Restore.Gate); err != nil {
+			return err
+		}
+		d.memory.parts = append(d.memory.parts, p)
+	}
+	return nil
 }
 
 // choosePlacing follows the source.
 func (d *incoming) choosePlacing(placing bool) error {
-	if placing && d.memory.placer == nil {
+	if placing && len(d.memory.parts) == 0 {
 		return errors.New("session: the source dumps without the memory's content, and this side was not told to place it: give both sides the same place_memory")
 	}
 	d.memory.placing = placing
@@ -240,25 +282,41 @@ func (d *incoming) place(f *wire.Frame) error {
 	if err := d.memory.open(); err != nil {
 		return err
 	}
-	if d.memory.plan == nil {
-		d.memory.plan = lazy.NewPlan(d.memory.stock)
+	if f.Pos < 0 || f.Pos >= int64(len(d.memory.parts)) {
+		return fmt.Errorf("session: the source sent memory of part %d, and there are %d", f.Pos, len(d.memory.parts))
 	}
-	return d.memory.plan.Add(f.Stream, f.Payload)
+	return d.memory.planOf(d.memory.parts[f.Pos]).Add(f.Stream, f.Payload)
+}
+
+// planOf is a part's, which begins with nothing.
+func (a *arrivedMemory) planOf(p *placed) *lazy.Plan {
+	if p.plan == nil {
+		p.plan = lazy.NewPlan(a.stock)
+	}
+	return p.plan
 }
 
 // complete is for when all has arrived. The restore is about to need the memory that the
 // stock takes, unless it is placed from there.
-func (a *arrivedMemory) complete() error {
+func (a *arrivedMemory) complete() (err error) {
 	if !a.placing {
 		return a.close()
 	}
 	if err := a.open(); err != nil {
 		return err
 	}
-	if a.plan == nil {
-		a.plan = lazy.NewPlan(a.stock)
+	for _, p := range a.parts {
+		err = errors.Join(err, p.says(p.placer.Begin(a.planOf(p))))
 	}
-	return a.placer.Begin(a.plan)
+	return err
+}
+
+// says puts the name of a member before an error.
+func (p *placed) says(err error) error {
+	if err == nil || p.name == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", p.name, err)
 }
 
 // placeAll returns when all memory is in its place: the restored tasks may be released. The
@@ -268,12 +326,19 @@ func (d *destination) placeAll(ctx context.Context, took map[string]float64) err
 		return nil
 	}
 	began := time.Now()
-	limit := d.Spec.Hooks.Restore.Limit()
+	var limit time.Duration
+	for _, part := range d.Spec.Parts() {
+		limit = max(limit, part.Restore.Limit())
+	}
 	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it was not done within %s", limit))
 	defer cancel()
-	done, err := d.memory.placer.Placed(limited)
-	if err != nil {
-		return fmt.Errorf("session: placing the memory: %w", err)
+	var done lazy.Placement
+	for _, p := range d.memory.parts {
+		own, err := p.placer.Placed(limited)
+		if err != nil {
+			return fmt.Errorf("session: placing the memory: %w", p.says(err))
+		}
+		done.Bytes, done.Tasks, done.Faults = done.Bytes+own.Bytes, done.Tasks+own.Tasks, done.Faults+own.Faults
 	}
 	took["place"] = report.MS(time.Since(began))
 	d.Log.Emit("placed", map[string]any{"bytes": done.Bytes, "tasks": done.Tasks, "faults": done.Faults, "ms": took["place"]})
@@ -281,16 +346,16 @@ func (d *destination) placeAll(ctx context.Context, took map[string]float64) err
 }
 
 // abandon lets go of the tasks that are to be refused.
-func (p *placement) abandon() error {
-	if p.placer == nil {
-		return nil
+func (p *placement) abandon() (err error) {
+	for _, each := range p.parts {
+		err = errors.Join(err, each.placer.Abandon())
 	}
-	return p.placer.Abandon()
+	return err
 }
 
-func (p *placement) close() error {
-	if p.placer == nil {
-		return nil
+func (p *placement) close() (err error) {
+	for _, each := range p.parts {
+		err = errors.Join(err, each.placer.Close())
 	}
-	return p.placer.Close()
+	return err
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,38 +29,51 @@ type digestOf struct {
 	passes int
 }
 
-// followedTmpfs is the list for the dump.
-func (s *outgoing) followedTmpfs() (*tmpfs.List, error) {
-	l := &tmpfs.List{Session: s.Spec.ID}
+// followedTmpfs is the list for the dumps; images are the folders of all of them, as CRIU has them.
+func (s *outgoing) followedTmpfs() (l *tmpfs.List, images []string, err error) {
+	l, at := &tmpfs.List{Session: s.Spec.ID}, map[string]string{}
+	if len(s.Spec.Tmpfs()) == 0 {
+		return l, nil, nil
+	}
+	for _, part := range s.Spec.Parts() {
+		folder, err := filepath.EvalSymlinks(part.Freeze.Gate)
+		if err != nil {
+			return nil, nil, fmt.Errorf("session: the folder of CRIU's images: %w", err)
+		}
+		at[part.Name], images = folder, append(images, folder)
+	}
 	for _, d := range s.directories {
 		if d.Tmpfs == "" {
 			continue
 		}
 		var st unix.Stat_t
 		if err := d.follower.AtTop(func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
-			return nil, fmt.Errorf("session: volume %s: %w", d.Name, err)
+			return nil, nil, fmt.Errorf("session: volume %s: %w", d.Name, err)
 		}
-		l.Followed = append(l.Followed, tmpfs.Followed{Name: d.Name, Device: st.Dev, Inode: st.Ino})
+		l.Followed = append(l.Followed, tmpfs.Followed{Name: d.Name, Images: at[d.Member], Device: st.Dev, Inode: st.Ino})
 	}
-	return l, nil
+	return l, images, nil
 }
 
-// leaveTmpfs has the dump leave out the tmpfs that the session follows.
+// leaveTmpfs has the dumps leave out the tmpfs that the session follows.
 func (s *outgoing) leaveTmpfs() error {
-	l, err := s.followedTmpfs()
+	l, _, err := s.followedTmpfs()
 	if err != nil || len(l.Followed) == 0 {
 		return err
 	}
 	return l.Write(s.Dir)
 }
 
-// leftTmpfs is an error where the complete dump has not left them out as agreed.
+// leftTmpfs is an error where the complete dumps have not left them out as agreed.
 func (s *outgoing) leftTmpfs() error {
-	l, err := s.followedTmpfs()
+	l, images, err := s.followedTmpfs()
 	if err != nil || len(l.Followed) == 0 {
 		return err
 	}
-	return l.Marked(s.Spec.Hooks.Freeze.Gate)
+	for _, folder := range images {
+		err = errors.Join(err, l.Marked(folder))
+	}
+	return err
 }
 
 // digestEarly begins to read the frozen files beside the dump; the function that it returns
@@ -162,5 +176,9 @@ func (d *places) offerTmpfs(digests map[string]string) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return engine.LaidTmpfs(d.Spec, digests).Write(d.Dir)
+	l, err := engine.LaidTmpfs(d.Spec, digests)
+	if err != nil {
+		return err
+	}
+	return l.Write(d.Dir)
 }

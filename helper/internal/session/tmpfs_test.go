@@ -61,6 +61,10 @@ func dumpTmpfs(control, imageDir string) error {
 		return err
 	}
 	defer archive.Close()
+	if mark, err := os.ReadFile(filepath.Join(control, "has-another-mark")); err == nil {
+		_, err := archive.Write(mark)
+		return err
+	}
 	tar := exec.Command(tarOf(control, "dump"), "--create", "--gzip", "--no-unquote", "--no-wildcards", "--one-file-system", "--check-links",
 		"--preserve-permissions", "--sparse", "--numeric-owner", "--directory", "/proc/self/fd/0", ".")
 	tar.Stdin, tar.Stdout, tar.Stderr = folder, archive, os.Stderr
@@ -107,14 +111,23 @@ func restoreTmpfs(control, imageDir string) error {
 // withTmpfs gives the rig's workload a tmpfs of its own with odd files.
 func (r *rig) withTmpfs() (from, to string) {
 	r.t.Helper()
-	from, to = filepath.Join(r.top, "tmpfs"), filepath.Join(r.top, "tmpfs-dst")
-	hold := filepath.Join(r.control, "hold")
+	from, to = r.ownTmpfs(r.top, r.control, "")
+	r.spec.src.Hooks.Freeze.Hold = filepath.Join(r.control, "hold")
+	return from, to
+}
+
+// ownTmpfs gives a workload that is played by the files in control one with odd files below top. It is
+// that member's.
+func (r *rig) ownTmpfs(top, control, member string) (from, to string) {
+	r.t.Helper()
+	from, to = filepath.Join(top, "tmpfs"), filepath.Join(top, "tmpfs-dst")
+	hold := filepath.Join(control, "hold")
 	self, err := os.Executable()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	for _, dir := range []string{from, to, hold} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -135,20 +148,20 @@ func (r *rig) withTmpfs() (from, to string) {
 	}
 	script := fmt.Sprintf("#!/bin/sh\ncase $* in *create*) run=%s ;; *) run=%s ;; esac\nexec %s act-tar $run \"$0\" \"$@\"\n", r.srcRun, r.dstRun, self)
 	for path, text := range map[string]string{
-		filepath.Join(hold, "tar"):          script,
-		filepath.Join(r.control, tmpfsFile): from + "\n" + to,
-		filepath.Join(r.control, rootFile):  fmt.Sprint(os.Getpid()), // whose root folder is that of this host
+		filepath.Join(hold, "tar"):        script,
+		filepath.Join(control, tmpfsFile): from + "\n" + to,
+		filepath.Join(control, rootFile):  fmt.Sprint(os.Getpid()), // whose root folder is that of this host
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	r.spec.src.Hooks.Freeze.Hold = hold
-	name := record.TmpfsName(to)
+	name := record.TmpfsName(member, to)
+	waits := filepath.Join(r.dst, record.TmpfsFolder, fmt.Sprint(len(r.spec.dst.Directories)))
 	r.spec.src.Directories = append(r.spec.src.Directories, record.Directory{
-		Name: name, Path: from, Tmpfs: to, Device: fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)), Size: 1 << 20,
+		Name: name, Path: from, Tmpfs: to, Member: member, Device: fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)), Size: 1 << 20,
 	})
-	r.spec.dst.Directories = append(r.spec.dst.Directories, record.Directory{Name: name, Path: filepath.Join(r.dst, record.TmpfsFolder, "0"), Tmpfs: to})
+	r.spec.dst.Directories = append(r.spec.dst.Directories, record.Directory{Name: name, Path: waits, Tmpfs: to, Member: member})
 	return from, to
 }
 

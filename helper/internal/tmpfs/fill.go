@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -112,9 +114,9 @@ func note(session string, filled Filled) error {
 	return nil
 }
 
-// AllFilled is an error unless each tmpfs was filled once, and the restored workload, whose
-// root folder is named, has it in its place. Places are by name.
-func (l *List) AllFilled(session, root string, places map[string]string) error {
+// AllFilled is an error unless each tmpfs of the places, which are by name, was filled once, and the
+// restored tasks, whose root folder is named, have it there.
+func AllFilled(session, root string, places map[string]string) error {
 	b, err := os.ReadFile(filepath.Join(session, filledFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("tmpfs: %w", err)
@@ -127,17 +129,17 @@ func (l *List) AllFilled(session, root string, places map[string]string) error {
 		}
 		found[f.Name] = append(found[f.Name], f)
 	}
-	for _, each := range l.Laid {
-		all := found[each.Name]
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		all := found[name]
 		if len(all) != 1 {
-			return fmt.Errorf("tmpfs: %s was filled %d times, and is to be once: CRIU has not asked the tar of this move", each.Name, len(all))
+			return fmt.Errorf("tmpfs: %s was filled %d times, and is to be once: CRIU has not asked the tar of this move", name, len(all))
 		}
-		there, err := topOf(root + places[each.Name])
+		there, err := topOf(root + places[name])
 		if err != nil {
 			return err
 		}
 		if there != all[0].Top {
-			return fmt.Errorf("tmpfs: the restored workload has another file system in the place of %s than the one that was filled", each.Name)
+			return fmt.Errorf("tmpfs: the restored workload has another file system in the place of %s than the one that was filled", name)
 		}
 	}
 	return nil

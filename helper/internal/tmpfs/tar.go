@@ -56,7 +56,7 @@ func (c *Call) carry(ctx context.Context) (done bool, err error) {
 // create puts a mark in the place of the archive of a followed tmpfs, whose top folder CRIU
 // gives as standard input.
 func (c *Call) create() (bool, error) {
-	session, l, err := c.list(c.Out)
+	session, images, l, err := c.list(c.Out)
 	if err != nil || l == nil {
 		return false, err
 	}
@@ -69,6 +69,9 @@ func (c *Call) create() (bool, error) {
 		return false, nil
 	}
 	f := l.Followed[i]
+	if f.Images != images {
+		return false, fmt.Errorf("tmpfs: CRIU packs %s in %s, and session %s follows it for the dump in %s", f.Name, images, filepath.Base(session), f.Images)
+	}
 	if f.Inode != st.Ino {
 		return false, fmt.Errorf("tmpfs: CRIU packs another folder of %s than the one that session %s follows", f.Name, filepath.Base(session))
 	}
@@ -84,16 +87,16 @@ func (c *Call) extract(ctx context.Context) (bool, error) {
 	if err != nil || !marked {
 		return false, err
 	}
-	session, l, err := c.list(c.In)
+	session, images, l, err := c.list(c.In)
 	if err != nil {
 		return false, err
 	}
 	i := -1
 	if l != nil && l.Session == id {
-		i = slices.IndexFunc(l.Laid, func(each Laid) bool { return each.Name == name })
+		i = slices.IndexFunc(l.Laid, func(each Laid) bool { return each.Name == name && each.Images == images })
 	}
 	if i < 0 {
-		return false, fmt.Errorf("tmpfs: nothing of %s was laid down here, or not all of it: session %s is not as far", name, id)
+		return false, fmt.Errorf("tmpfs: nothing of %s was laid down for %s, or not all of it: session %s is not as far", name, images, id)
 	}
 	at := slices.Index(c.Args, "--directory") + 1
 	if at == 0 || at == len(c.Args) {
@@ -102,16 +105,17 @@ func (c *Call) extract(ctx context.Context) (bool, error) {
 	return true, l.Laid[i].fill(ctx, session, c.Args[at])
 }
 
-// list is that of the session which has a gate before the folder of this archive.
-func (c *Call) list(archive *os.File) (session string, l *List, err error) {
+// list is that of the session which has a gate before the folder of this archive, images.
+func (c *Call) list(archive *os.File) (session, images string, l *List, err error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", archive.Fd()))
 	if err != nil {
-		return "", nil, fmt.Errorf("tmpfs: the archive: %w", err)
+		return "", "", nil, fmt.Errorf("tmpfs: the archive: %w", err)
 	}
-	reg, err := hooks.Lookup(c.RunDir, filepath.Dir(path))
+	images = filepath.Dir(path)
+	reg, err := hooks.Lookup(c.RunDir, images)
 	if err != nil || reg == nil {
-		return "", nil, err
+		return "", "", nil, err
 	}
 	l, err = read(reg.Session)
-	return reg.Session, l, err
+	return reg.Session, images, l, err
 }

@@ -32,16 +32,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Followed is a tmpfs that the source's session carries, by the folder at its top.
+// Followed is a tmpfs that the source's session carries, by the folder at its top. Images is the
+// folder of the dump that would have its archive: a session may have several dumps.
 type Followed struct {
 	Name   string `json:"name"`
+	Images string `json:"images"`
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
 }
 
-// Laid is one whose files lie in a folder of the destination's, all of them.
+// Laid is one whose files lie in a folder of the destination's, all of them. Images is the
+// folder of the dump that has its mark.
 type Laid struct {
 	Name   string `json:"name"`
+	Images string `json:"images"`
 	Folder string `json:"folder"`
 	Digest string `json:"digest"` // the quick one of package tree, of the frozen source
 }
@@ -132,8 +136,8 @@ func readMark(f io.ReaderAt) (session, name string, marked bool, err error) {
 // archives are the names of CRIU's files of all tmpfs.
 const archives = "tmpfs-*.img"
 
-// Marked is an error unless the dump in the folder images has one mark of each followed
-// tmpfs, and no other.
+// Marked is an error unless the dump in the folder images has one mark of each tmpfs that is
+// followed for it, and no other.
 func (l *List) Marked(images string) error {
 	paths, err := filepath.Glob(filepath.Join(images, archives))
 	if err != nil {
@@ -153,13 +157,16 @@ func (l *List) Marked(images string) error {
 		}
 	}
 	for _, f := range l.Followed {
+		if f.Images != images {
+			continue
+		}
 		if seen[f.Name] != 1 {
 			return fmt.Errorf("tmpfs: CRIU's dump has %d marks in the place of the archive of %s, where one is due: CRIU has not asked the tar of this move", seen[f.Name], f.Name)
 		}
 		delete(seen, f.Name)
 	}
 	for name := range seen {
-		return fmt.Errorf("tmpfs: CRIU's dump has a mark of %s, which is not carried", name)
+		return fmt.Errorf("tmpfs: CRIU's dump in %s has a mark of %s, which is not carried beside it", images, name)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package tmpfs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -62,6 +63,17 @@ func (p *place) archive(name, text string) *os.File {
 	return f
 }
 
+// own has all of a list be of the folder of images, where it names no other.
+func (p *place) own(l *List) *List {
+	for i := range l.Followed {
+		l.Followed[i].Images = cmp.Or(l.Followed[i].Images, p.images)
+	}
+	for i := range l.Laid {
+		l.Laid[i].Images = cmp.Or(l.Laid[i].Images, p.images)
+	}
+	return l
+}
+
 func (p *place) write(l *List) {
 	p.t.Helper()
 	if err := l.Write(p.session); err != nil {
@@ -101,6 +113,8 @@ func TestAMarkIsForTheFollowedFolderAlone(t *testing.T) {
 	other.Device++
 	inner := followed(t, dir)
 	inner.Inode++
+	ofAnother := followed(t, dir)
+	ofAnother.Images = "/of/another"
 	for name, c := range map[string]struct {
 		gated bool
 		list  *List
@@ -109,6 +123,7 @@ func TestAMarkIsForTheFollowedFolderAlone(t *testing.T) {
 		fails string
 	}{
 		"followed":                    {true, &List{Session: "s", Followed: []Followed{followed(t, dir)}}, true, "handover-tmpfs s tmpfs:/scratch\n", ""},
+		"followed for another dump":   {true, &List{Session: "s", Followed: []Followed{ofAnother}}, false, "", "follows it for the dump in /of/another"},
 		"another device":              {true, &List{Session: "s", Followed: []Followed{other}}, false, "", ""},
 		"another folder of the tmpfs": {true, &List{Session: "s", Followed: []Followed{inner}}, false, "", "another folder"},
 		"no list":                     {true, nil, false, "", ""},
@@ -120,7 +135,7 @@ func TestAMarkIsForTheFollowedFolderAlone(t *testing.T) {
 				p.gate()
 			}
 			if c.list != nil {
-				p.write(c.list)
+				p.write(p.own(c.list))
 			}
 			done, text, err := create(p, dir)
 			if done != c.done || text != c.text || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
@@ -131,7 +146,6 @@ func TestAMarkIsForTheFollowedFolderAlone(t *testing.T) {
 }
 
 func TestWhichMarksADumpHas(t *testing.T) {
-	l := &List{Session: "s", Followed: []Followed{{Name: "tmpfs:/a"}}}
 	for name, c := range map[string]struct {
 		archives map[string]string
 		says     string
@@ -141,6 +155,7 @@ func TestWhichMarksADumpHas(t *testing.T) {
 		"twice":              {map[string]string{"tmpfs-dev-1.tar.gz.img": markOf("s", "tmpfs:/a"), "tmpfs-3.tar.gz.img": markOf("s", "tmpfs:/a")}, "2 marks"},
 		"of another session": {map[string]string{"tmpfs-dev-1.tar.gz.img": markOf("old", "tmpfs:/a")}, "the mark of session old"},
 		"of another tmpfs":   {map[string]string{"tmpfs-dev-1.tar.gz.img": markOf("s", "tmpfs:/a"), "tmpfs-dev-3.tar.gz.img": markOf("s", "tmpfs:/b")}, "not carried"},
+		"of another's":       {map[string]string{"tmpfs-dev-1.tar.gz.img": markOf("s", "tmpfs:/a"), "tmpfs-dev-3.tar.gz.img": markOf("s", "tmpfs:/other")}, "not carried"},
 		"cut off":            {map[string]string{"tmpfs-dev-1.tar.gz.img": "handover-tmpfs s tmp"}, "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,6 +163,7 @@ func TestWhichMarksADumpHas(t *testing.T) {
 			for name, text := range c.archives {
 				p.archive(name, text)
 			}
+			l := &List{Session: "s", Followed: []Followed{{Name: "tmpfs:/a", Images: p.images}, {Name: "tmpfs:/other", Images: "/of/another"}}}
 			err := l.Marked(p.images)
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v", err)
@@ -167,7 +183,7 @@ func (p *place) laid() Laid {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return Laid{Name: "tmpfs:/scratch", Folder: folder, Digest: digest}
+	return Laid{Name: "tmpfs:/scratch", Images: p.images, Folder: folder, Digest: digest}
 }
 
 func (p *place) extract(text, target string) (bool, error) {
@@ -188,6 +204,9 @@ func TestOnlyAMarkOfACompleteSessionIsFilled(t *testing.T) {
 		"not complete": {text: markOf("s", "tmpfs:/scratch"), spoil: func(_ *place, l *List, _ string) { l.Laid = nil }, says: "not all of it"},
 		"of another session": {
 			text: markOf("s", "tmpfs:/scratch"), spoil: func(_ *place, l *List, _ string) { l.Session = "t" }, says: "not all of it",
+		},
+		"of another dump": {
+			text: markOf("s", "tmpfs:/scratch"), spoil: func(_ *place, l *List, _ string) { l.Laid[0].Images = "/of/another" }, says: "nothing of tmpfs:/scratch was laid down",
 		},
 		"with other content": {
 			text: markOf("s", "tmpfs:/scratch"), done: true, says: "not what the frozen source has",
@@ -218,7 +237,7 @@ func TestOnlyAMarkOfACompleteSessionIsFilled(t *testing.T) {
 			if done != c.done || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("done %v, %v", done, err)
 			}
-			if filled := l.AllFilled(p.session, "", map[string]string{"tmpfs:/scratch": target}); (filled == nil) != (done && err == nil) && len(l.Laid) > 0 {
+			if filled := AllFilled(p.session, "", map[string]string{"tmpfs:/scratch": target}); (filled == nil) != (done && err == nil) && len(l.Laid) > 0 {
 				t.Errorf("all is filled: %v", filled)
 			}
 		})
@@ -245,7 +264,7 @@ func TestAMountThatWasReplacedOrFilledTwiceIsNoRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	places := map[string]string{"tmpfs:/scratch": target}
-	if err := l.AllFilled(p.session, "", places); err != nil {
+	if err := AllFilled(p.session, "", places); err != nil {
 		t.Fatal(err)
 	}
 	if err := loop.Unmount(target); err != nil {
@@ -254,17 +273,17 @@ func TestAMountThatWasReplacedOrFilledTwiceIsNoRestore(t *testing.T) {
 	if err := loop.MountTmpfs(target); err != nil { // it gets the same number
 		t.Fatal(err)
 	}
-	if err := l.AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "another file system") {
+	if err := AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "another file system") {
 		t.Errorf("%v", err)
 	}
 	if _, err := p.extract(markOf("s", "tmpfs:/scratch"), target); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "filled 2 times") {
+	if err := AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "filled 2 times") {
 		t.Errorf("%v", err)
 	}
 	p.write(l) // begun again: earlier notes count no more
-	if err := l.AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "filled 0 times") {
+	if err := AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "filled 0 times") {
 		t.Errorf("%v", err)
 	}
 }
@@ -295,7 +314,7 @@ func TestAFullMountIsFilledAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.write(&List{Session: "s", Laid: []Laid{{Name: "tmpfs:/scratch", Folder: from, Digest: digest}}})
+	p.write(p.own(&List{Session: "s", Laid: []Laid{{Name: "tmpfs:/scratch", Folder: from, Digest: digest}}}))
 	if done, err := p.extract(markOf("s", "tmpfs:/scratch"), to); err != nil || !done {
 		t.Errorf("%v, %v", done, err)
 	}

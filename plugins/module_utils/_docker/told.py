@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import bind_checks
+from .._core import bind_checks, tmpfs_checks
 from .._core.move import Move
 from .._core.sizes import format_size
 
@@ -43,19 +43,13 @@ def _addresses(move: Move) -> t.Iterator[str]:
             yield "{0} gets another address on the network {1}, as at any start".format(move.workload, network["name"])
 
 
-def _tmpfs(move: Move) -> t.Iterator[str]:
-    for tmpfs in move.container.get("tmpfs", []):
-        fate = "which CRIU packs in the pause" if move.live else "which are gone when it is stopped"
-        yield "the tmpfs {0} of {1} holds {2}, {3}".format(tmpfs["place"], move.workload, format_size(tmpfs["size"]), fate)
-
-
 TOLD: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "bind_mounts": bind_checks.told,
     "exec_sessions": _exec_sessions,
     "log": _log,
     "stopped": _stopped,
     "addresses": _addresses,
-    "tmpfs": _tmpfs,
+    "tmpfs": tmpfs_checks.told,
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import bind_checks
+from .._core import bind_checks, tmpfs_checks
 from .._core.move import Facts, Finding, Move
 from .._docker import checks as docker, told as docker_told
 from .._openvz.driver import checks as openvz, told as openvz_told
@@ -52,6 +52,7 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         directories=lambda move: [*move.directories, *bind_checks.directories(move)],
         twin=docker.twin,
         told=docker_told.told,
+        tmpfs=tmpfs_checks.carried,
     ),
     "openvz": Examiner(
         plan=_move,

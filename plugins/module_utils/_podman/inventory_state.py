@@ -41,7 +41,7 @@ STATE: dict[str, dict[str, Row]] = {
         "a mount with an option that podman's command does not simply set again, such as idmap": Row(REFUSED, "create it without", "mount_options"),
         "/dev/shm": Row(CARRIED, "by a tree of the session"),
         "a tmpfs with 4 MiB or more in it": Row(CARRIED, "as a plain volume, and into the mount that CRIU makes on the destination"),
-        "a tmpfs with less, with a mount in it, or of one of several containers": Row(TOLD, "CRIU packs the files in the pause", "tmpfs"),
+        "a tmpfs with less, with a mount in it, or of two members of a pod": Row(TOLD, "CRIU packs the files in the pause", "tmpfs"),
         "extended attributes on a tmpfs": Row(CARRIED, "by the session, before the release"),
         "a tmpfs with too many files to be looked at for them": Row(REFUSED, "move the files to a volume", "tmpfs_attributes"),
         "/dev, /proc, /sys, a cgroup hierarchy, mqueue, devpts": Row(ANEW, "the runtime mounts them for each container"),

@@ -73,7 +73,7 @@ func (r *criuRestore) startWhole() (*hooks.Process, error) {
 	// Some engines have the stand-in come up in any case.
 	r.gate.Again(hooks.StartUp)
 	r.gate.Answer(hooks.StartUp, true)
-	if len(all) == 0 && len(r.Spec.Tmpfs()) == 0 {
+	if len(all) == 0 && len(r.Spec.TmpfsOf(r.part)) == 0 {
 		return r.h.Restore.Start()
 	}
 	return r.h.Restore.StartEarly()

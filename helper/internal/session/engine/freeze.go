@@ -421,7 +421,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), hasTmpfs(r.Session, r.gate.Root()), r.giveAttributes(), r.lead(), r.hasJoined()); err != nil || !r.Spec.Network.Silent {
+	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), hasTmpfs(r.Session, r.part, r.gate.Root()), r.giveAttributes(), r.lead(), r.hasJoined()); err != nil || !r.Spec.Network.Silent {
 		return err
 	}
 	silent, err := network.Silent(NamespaceOf(r.gate.Root()))

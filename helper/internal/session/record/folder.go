@@ -26,6 +26,8 @@ type Directory struct {
 	Tmpfs string `json:"tmpfs,omitempty"`
 	// Device is, on the source, the number of that tmpfs, as the workload's mountinfo has it: MAJOR:MINOR.
 	Device string `json:"device,omitempty"`
+	// Member has that tmpfs, where the workload is several.
+	Member string `json:"member,omitempty"`
 }
 
 // byPath reports whether it is a file or folder of the host's, which has its path for
@@ -114,10 +116,10 @@ func (d *Directory) check() error {
 	switch {
 	case !filepath.IsAbs(d.Path):
 		return fmt.Errorf("path %q is not absolute", d.Path)
-	case d.Tmpfs != "" && (d.Name != TmpfsName(d.Tmpfs) || filepath.Clean("/"+d.Tmpfs) != d.Tmpfs):
+	case d.Tmpfs != "" && (d.Name != TmpfsName(d.Member, d.Tmpfs) || filepath.Clean("/"+d.Tmpfs) != d.Tmpfs):
 		return fmt.Errorf("tmpfs %q is not the clean and absolute path that the name has", d.Tmpfs)
-	case d.Tmpfs == "" && d.Device != "" || d.Tmpfs != "" && (d.File || d.Ploop != ""):
-		return errors.New("device is for a tmpfs, and file and ploop are not")
+	case d.Tmpfs == "" && d.Device+d.Member != "" || d.Tmpfs != "" && (d.File || d.Ploop != ""):
+		return errors.New("device and member are for a tmpfs, and file and ploop are not")
 	case d.Size < 0:
 		return fmt.Errorf("size %d bytes", d.Size)
 	case d.Ploop != "" && (d.File || !filepath.IsLocal(d.Ploop) || filepath.Clean(d.Ploop) != d.Ploop):

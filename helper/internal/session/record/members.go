@@ -97,10 +97,8 @@ var memberRules = []rule{
 		always("members: bundles has not all of theirs, by which the hook before every start knows them"),
 	},
 	{
-		func(s *Spec) bool { return len(s.Members) > 0 && s.leavesMemory() != "" },
-		func(s *Spec) string {
-			return fmt.Sprintf("policy: %s is for a workload that is one container", s.leavesMemory())
-		},
+		func(s *Spec) bool { return len(s.Members) > 0 && s.Policy.LazyPages },
+		always("policy: lazy_pages is for a workload that is one container"),
 	},
 	{
 		func(s *Spec) bool { return len(s.Members) > 0 && s.Policy.Throttle != "" },
@@ -143,6 +141,13 @@ func (s *Spec) memberFault() string {
 			return fmt.Sprintf("%s: its cgroup, of the second version, is missing: all are stopped before the first is dumped", m.Name)
 		case s.Role == Destination && (c.Hold == "" || !containerPattern.MatchString(c.Container)):
 			return fmt.Sprintf("%s: its restore needs what stands in for CRIU, and the ID of the container: hold or container is missing or wrong", m.Name)
+		}
+		if s.Role == Destination && s.Policy.PlaceMemory {
+			place := filepath.Dir(c.Log) // where its CRIU looks for the socket of the one that fills its memory
+			if seen[place] {
+				return fmt.Sprintf("%s: its memory is placed, and another member has its log in %s, too", m.Name, place)
+			}
+			seen[place] = true
 		}
 		for kind, path := range m.Joins {
 			if !slices.Contains(joinable, kind) || !filepath.IsAbs(path) {

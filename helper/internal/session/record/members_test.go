@@ -50,6 +50,20 @@ func brokenMembers() []struct {
 		}},
 		{"members: bundles has not all of theirs, by which the hook before every start knows them", func(s m) { ofMembers(s); s["bundles"] = []any{"/db"} }},
 		{"policy: lazy_pages is for a workload that is one container", func(s m) { ofMembers(s); s["policy"] = m{"lazy_pages": true} }},
+		{"members: web: its memory is placed, and another member has its log in /static, too", func(s m) {
+			for _, each := range onDestination(s) {
+				each.(m)["restore"].(m)["log"] = "/static/restore.log"
+			}
+			s["policy"] = m{"place_memory": true}
+		}},
+		{"policy: place_memory needs the workload's cgroup, of the second version, and what stands in for CRIU: hooks.freeze has cgroup or hold missing", func(s m) {
+			first(s)["freeze"].(m)["hold"] = "/hold" // and not the other
+			s["policy"] = m{"place_memory": true}
+		}},
+		{"policy: place_memory needs to know what stands in for CRIU, where CRIU works, and whose tasks it restores: hooks.restore has hold, log or container missing", func(s m) {
+			onDestination(s)[0].(m)["restore"].(m)["log"] = "/static/restore.log" // and not the other
+			s["policy"] = m{"place_memory": true}
+		}},
 		{"policy: throttle is for a workload that is one container", func(s m) { ofMembers(s); s["policy"] = m{"max_frozen_ms": 1, "throttle": "/c"} }},
 		{"network: the namespace that the members share is missing, which is silent already", func(s m) { onDestination(s); s["network"] = m{"silent": true} }},
 		{"hooks: reclaim is missing: what holds the network namespace of the members outlives them", func(s m) { ofMembers(s); s["hooks"] = m{} }},

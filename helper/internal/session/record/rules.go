@@ -237,8 +237,7 @@ var workloadRules = []rule{
 	},
 	{
 		func(s *Spec) bool {
-			f := s.Parts()[0].Freeze
-			return s.leavesMemory() != "" && s.Role == Source && (f.Cgroup == "" || f.Hold == "")
+			return s.leavesMemory() != "" && s.Role == Source && slices.ContainsFunc(s.Parts(), func(m Member) bool { return m.Freeze.Cgroup == "" || m.Freeze.Hold == "" })
 		},
 		func(s *Spec) string {
 			return "policy: " + s.leavesMemory() + " needs the workload's cgroup, of the second version, and what stands in for CRIU: hooks.freeze has cgroup or hold missing"
@@ -246,8 +245,9 @@ var workloadRules = []rule{
 	},
 	{
 		func(s *Spec) bool {
-			r := s.Parts()[0].Restore
-			return s.leavesMemory() != "" && s.Role == Destination && (r.Hold == "" || r.Container == "" || !filepath.IsAbs(r.Log))
+			return s.leavesMemory() != "" && s.Role == Destination && slices.ContainsFunc(s.Parts(), func(m Member) bool {
+				return m.Restore.Hold == "" || m.Restore.Container == "" || !filepath.IsAbs(m.Restore.Log)
+			})
 		},
 		func(s *Spec) string {
 			return "policy: " + s.leavesMemory() + " needs to know what stands in for CRIU, where CRIU works, and whose tasks it restores: hooks.restore has hold, log or container missing"

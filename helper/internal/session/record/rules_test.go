@@ -28,7 +28,7 @@ func broken() []struct {
 			s["network"], s["bundle"] = m{"floating": []any{m{"address": address, "interface": "eth0"}}}, bundle
 		}
 	}
-	return append(brokenMembers(), []struct {
+	return append(append(brokenMembers(), brokenTmpfs()...), []struct {
 		text   string
 		change func(s m)
 	}{

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..._core import bind_checks as binds
+from ..._core import bind_checks as binds, tmpfs_checks
 from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
-from . import container, cpu, criu, databases, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, tmpfs, volumes
+from . import container, cpu, criu, databases, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
 from .basics import BASICS
 from .image import archive, image_present, missing
 from .plan import EBPF, HASH, Check, Finding, Plan
@@ -70,12 +70,19 @@ def twin(plan: Plan) -> dict[str, t.Any]:
     }
 
 
-floating_places, places, tmpfs_carried = floating.places, options.places, tmpfs.carried
+floating_places, places = floating.places, options.places
 
 
 def directories(plan: Plan) -> list[t.Mapping[str, t.Any]]:
     """All that moves along as a tree and has a path of its own: plain volumes, and bind mounts that are carried."""
     return [*plan.directories, *binds.directories(plan)]
+
+
+def tmpfs_carried(plan: Plan) -> list[dict[str, t.Any]]:
+    """The tmpfs whose files the session carries: those of each member, where it is several."""
+    if not plan.members:
+        return tmpfs_checks.carried(plan)
+    return [each for member in plan.member_plans() for each in tmpfs_checks.carried(member, member.workload)]
 
 
 def examine(plan: Plan, ignore: t.Container[str] = ()) -> tuple[list[Finding], list[Finding]]:

@@ -50,7 +50,8 @@ def _auto_converge(plan: Plan) -> t.Iterator[str]:
 
 def _memory_by_criu(plan: Plan) -> t.Iterator[str]:
     """Why CRIU has to carry the memory itself."""
-    if not plan.container["cgroup"] and plan.container["running"]:
+    # Of several each has one, or they do not move live.
+    if not plan.members and not plan.container["cgroup"] and plan.container["running"]:
         yield "it has no cgroup of the second version of its own on {0}".format(plan.source)
     criu = plan.there["host"]["criu"]
     if criu["version"] and not criu["lazy_pages"]:
@@ -67,7 +68,7 @@ def _lazy_pages(plan: Plan) -> t.Iterator[str]:
 def _may_place(plan: Plan) -> bool:
     """Whether there is memory that the helper is to place, wherever CRIU can leave it out."""
     asked = plan.place_memory and not plan.lazy_pages and plan.live
-    return asked and not plan.members and bool(plan.container["running"]) and int(plan.container.get("memory") or 0) >= WORTH_PLACING
+    return asked and bool(plan.container["running"]) and int(plan.container.get("memory") or 0) >= WORTH_PLACING
 
 
 def places(plan: Plan) -> bool:

@@ -42,9 +42,14 @@ class Plan(Move):
     def member_plans(self) -> list[Plan]:
         """The same move, of each of them by itself."""
         return [
-            replace(self, workload=member["name"], here={**self.here, "workload": dict(member, required_by=[])}, there={**self.there, "workload": _NONE})
+            replace(self, workload=member["name"], here={**self.here, "workload": self._alone(member)}, there={**self.there, "workload": _NONE})
             for member in self.members if not member["infra"]
         ]  # fmt: skip
+
+    def _alone(self, member: Facts) -> Facts:
+        """A member as a container by itself. elsewhere: the devices of the tmpfs that others have."""
+        elsewhere = [tmpfs.get("device") for other in self.members if other is not member for tmpfs in other.get("tmpfs", [])]
+        return dict(member, required_by=[], elsewhere=elsewhere)
 
     @property
     def pod_name(self) -> str:

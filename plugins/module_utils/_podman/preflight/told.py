@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import typing as t
 
-from ..._core import bind_checks
+from ..._core import bind_checks, tmpfs_checks
 from ..._core.sizes import format_size
 from .options import TOLD as OPTIONS
 from .plan import Check, Plan
 from .secrets import TOLD as SECRETS
 from .service import TOLD as SERVICE
-from .tmpfs import TOLD as TMPFS
 
 
 def _exec_sessions(plan: Plan) -> t.Iterator[str]:
@@ -98,7 +97,7 @@ TOLD: dict[str, Check] = {
     **OPTIONS,
     **SERVICE,
     "stopped": _stopped,
-    **TMPFS,
+    "tmpfs": tmpfs_checks.told,
 }
 
 

@@ -28,14 +28,24 @@ def test_those_that_ran_are_dumped_and_no_others():
     assert dumped[0]["freeze"]["argv"] == ["/podman", "container", "checkpoint", "--keep", "--tcp-established", "--file-locks", "db"]
     assert dumped[0]["freeze"]["cgroup"] == "/cgroups/db"
     assert [each["freeze"]["gate"] for each in dumped] == ["/containers/db/checkpoint", "/containers/web/checkpoint"]
-    assert [each["freeze"]["hold"] for each in dumped] == ["", "/usr/local/libexec/handover/hold"]
+    assert [each["freeze"]["hold"] for each in dumped] == ["/usr/local/libexec/handover/hold"] * 2
 
 
 def test_each_joins_the_namespaces_that_it_shared():
-    restored = live_members(MEMBERS, "destination", "/podman", RAN, 60, "/netavark")
+    restored = live_members(MEMBERS, "destination", "/podman", RAN, 60, [], "/netavark")
     assert [each["joins"] for each in restored] == [{"ipc": "/proc/7/ns/ipc", "uts": "/proc/7/ns/uts"}, {"uts": "/proc/7/ns/uts"}]
     assert restored[0]["restore"]["container"] == "db" * 8
     assert restored[0]["restore"]["hold"], "its namespaces are joined by what stands in for CRIU"
+
+
+def test_the_criu_of_a_member_whose_tmpfs_is_carried_finds_another_tar():
+    carried = [{"name": "tmpfs:db:/scratch", "member": "db"}]
+    dumped = live_members(MEMBERS, "source", "/podman", RAN, 60, carried)
+    restored = live_members(MEMBERS, "destination", "/podman", RAN, 60, carried, "/netavark")
+    carry, hold = "/usr/local/libexec/handover/carry", "/usr/local/libexec/handover/hold"
+    assert [each["freeze"]["hold"] for each in dumped] == [carry, hold]
+    assert [each["restore"]["hold"] for each in restored] == [carry, hold]
+    assert restored[0]["restore"]["env"]["HANDOVER_NETAVARK"] == "/netavark"
 
 
 def test_memory_that_has_a_path_travels_once():

@@ -220,3 +220,14 @@ def test_state_that_stays_behind_is_told(world):
     said = told.told(move(world))
     words = ("docker exec", "goes with the container", "will call it created", "another address", "holds 1 MiB, which are gone when it is stopped")
     assert [any(word in sentence for sentence in said) for word in words] == [True] * 5
+
+
+def test_a_tmpfs_of_one_that_moves_live_is_carried_or_told(world):
+    scratch = {"place": "/scratch", "size": 8 * 2**20, "attributes": "", "device": "0:62", "inside": ""}
+    world["mode"] = "live"
+    world["here"]["workload"].update(pid=4711, tmpfs=[scratch, {**scratch, "place": "/small", "size": 4096, "device": "0:63"}])
+    carried = EXAMINERS["docker"].tmpfs(move(world))
+    assert [(each["name"], each["path"]) for each in carried] == [("tmpfs:/scratch", "/proc/4711/root/scratch")]
+    assert [sentence for sentence in told.told(move(world)) if "tmpfs" in sentence] == [
+        "the tmpfs /small of ledger holds 4 KiB, which CRIU packs in the pause: so little is not worth more"
+    ]

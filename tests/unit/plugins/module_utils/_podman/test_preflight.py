@@ -381,6 +381,14 @@ def test_memory_is_placed_where_criu_can_leave_it_out(facts, change, placed):
     assert preflight.places(facts.plan()) == placed
 
 
+@pytest.mark.parametrize("change, placed", [({}, True), ({"lazy_pages": False}, False)])
+def test_the_memory_of_a_pod_is_placed(facts, change, placed):
+    grouped(mode="live")(facts)
+    facts.place_memory = True
+    facts.there["host"]["criu"].update(change)
+    assert preflight.places(facts.plan()) == placed
+
+
 def test_what_is_not_to_be_slowed_down_need_not_be_able_to(facts):
     assert facts.sentences() == []
     facts.auto_converge = True

@@ -4,60 +4,37 @@
 
 from __future__ import annotations
 
-import pytest
 from ansible_collections.livefleet.handover.plugins.filter.session_spec import destination_tmpfs
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import tmpfs
+from ansible_collections.livefleet.handover.plugins.module_utils._core import tmpfs_checks
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight.plan import Plan
 
-MIB = 2**20
-SCRATCH = {"place": "/scratch", "size": 200 * MIB, "attributes": "", "device": "0:62", "inside": ""}
+SCRATCH = {"place": "/scratch", "size": 200 * 2**20, "attributes": "", "device": "0:62", "inside": ""}
 
 
-def plan(*found, mode="live", **container):
-    workload = {"exists": True, "running": True, "pid": 4711, "tmpfs": found, **container}
-    return Plan("shop", "node1", "node2", mode, {"workload": workload, "host": {}}, {"workload": {}, "host": {}})
+def pod(*members):
+    facts = [{"running": True, "pid": 70 + number, "infra": False, "tmpfs": [], **member} for number, member in enumerate(members)]
+    workload = {"exists": True, "held": False, "running": True, "pid": 0, "members": facts}
+    return Plan("front", "node1", "node2", "live", {"workload": workload, "host": {}}, {"workload": {}, "host": {}})
 
 
-def test_a_tmpfs_is_carried_and_not_told():
-    carried = tmpfs.carried(plan(SCRATCH))
-    assert carried == [{"name": "tmpfs:/scratch", "path": "/proc/4711/root/scratch", "size": 200 * MIB, "tmpfs": "/scratch", "device": "0:62"}]
-    assert list(tmpfs.TOLD["tmpfs"](plan(SCRATCH))) == []
-    assert destination_tmpfs(carried, "/sessions/shop-1") == [
-        {"name": "tmpfs:/scratch", "size": 200 * MIB, "tmpfs": "/scratch", "path": "/sessions/shop-1/tmpfs/0"}
-    ]
+def said(plan):
+    return [sentence for member in plan.member_plans() for sentence in tmpfs_checks.told(member)]
 
 
-def test_one_that_is_mounted_twice_is_carried_once():
-    twice = plan(SCRATCH, {**SCRATCH, "place": "/again"})
-    assert [each["tmpfs"] for each in tmpfs.carried(twice)] == ["/scratch"]
-    assert list(tmpfs.TOLD["tmpfs"](twice)) == []
+def test_members_may_have_one_in_the_same_place():
+    plan = pod({"name": "front-infra", "infra": True, "tmpfs": [SCRATCH]}, {"name": "db", "tmpfs": [{**SCRATCH, "device": "0:63"}]},
+               {"name": "job", "running": False}, {"name": "web", "tmpfs": [{**SCRATCH, "device": "0:64"}]})  # fmt: skip
+    carried = examine.tmpfs_carried(plan)
+    assert [(each["name"], each["member"], each["path"], each["device"]) for each in carried] == [
+        ("tmpfs:db:/scratch", "db", "/proc/71/root/scratch", "0:63"), ("tmpfs:web:/scratch", "web", "/proc/73/root/scratch", "0:64"),
+    ]  # fmt: skip
+    assert [(each["member"], each["path"]) for each in destination_tmpfs(carried, "/s")] == [("db", "/s/tmpfs/0"), ("web", "/s/tmpfs/1")]
+    assert said(plan) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "container", "why"),
-    [
-        ({"inside": "/scratch/deep"}, {}, "/scratch/deep is mounted in it"),
-        ({"device": ""}, {}, "another mount lies over it"),
-        ({"place": "/scratch one"}, {}, "its path has unusual characters"),
-        ({"place": "/scratch\n"}, {}, "its path has unusual characters"),
-        ({"size": MIB}, {}, "so little is not worth more"),
-        ({}, {"userns": "auto"}, "its user namespace is its own"),
-        ({}, {"members": [{"name": "shop"}]}, "it is one of several containers"),
-        ({}, {"infra": False}, "it is one of several containers"),
-    ],
-)
-def test_another_is_packed_by_criu_and_told(change, container, why):
-    asked = plan({**SCRATCH, **change}, **container)
-    assert tmpfs.carried(asked) == []
-    (sentence,) = tmpfs.TOLD["tmpfs"](asked)
-    assert sentence.endswith("which CRIU packs in the pause: " + why)
-
-
-@pytest.mark.parametrize(("mode", "running"), [("offline", True), ("live", False)])
-def test_nothing_is_carried_of_one_that_is_stopped(mode, running):
-    assert tmpfs.carried(plan(SCRATCH, mode=mode, running=running)) == []
-
-
-def test_what_a_stop_loses_is_told():
-    (sentence,) = tmpfs.TOLD["tmpfs"](plan(SCRATCH, mode="offline"))
-    assert sentence == "the tmpfs /scratch of shop holds 200 MiB, which are gone when it is stopped"
+def test_one_that_two_members_have_is_in_one_dump_alone():
+    plan = pod({"name": "db", "tmpfs": [SCRATCH]}, {"name": "web", "tmpfs": [SCRATCH, {**SCRATCH, "place": "/own", "device": "0:64"}]})
+    assert [each["name"] for each in examine.tmpfs_carried(plan)] == ["tmpfs:web:/own"]
+    why = "the tmpfs /scratch of {0} holds 200 MiB, which CRIU packs in the pause: another member has it mounted, too"
+    assert said(plan) == [why.format("db"), why.format("web")]

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ..._core.move import Facts
-from ..._core.sizes import format_size
-from .plan import Check, Plan
+from .move import Facts, Move
+from .sizes import format_size
 
 # Bytes with which it begins to pay: below that, calling another tar takes as long as packing does.
 WORTH_CARRYING = 4 * 2**20
@@ -19,48 +18,49 @@ WORTH_CARRYING = 4 * 2**20
 _PLAIN = re.compile(r"(/[A-Za-z0-9_.@:,+=-]+)+")
 
 
-def _why_packed(plan: Plan, tmpfs: Facts) -> str:
+def _why_packed(move: Move, tmpfs: Facts) -> str:
     """Why CRIU has to carry it; empty: the session does."""
-    if plan.container.get("userns"):
+    if move.container.get("userns"):
         return "its user namespace is its own"
     if tmpfs.get("inside"):
         return "{0} is mounted in it".format(tmpfs["inside"])
     if not tmpfs.get("device"):
         return "another mount lies over it"
+    if tmpfs["device"] in move.container.get("elsewhere", ()):
+        return "another member has it mounted, too"
     if not _PLAIN.fullmatch(tmpfs["place"]):
         return "its path has unusual characters"
     return "" if tmpfs["size"] >= WORTH_CARRYING else "so little is not worth more"
 
 
-def carried(plan: Plan) -> list[dict[str, t.Any]]:
-    """The tmpfs that the session carries, as the source's side is told of them. One that is mounted twice is one."""
-    if not plan.live or plan.members or plan.in_group or not plan.container["running"]:
+def carried(move: Move, member: str = "") -> list[dict[str, t.Any]]:
+    """The tmpfs of a container, or of a member of several, that the session carries, as the source's side is told of them. One that is mounted twice
+    is one."""
+    if not move.live or not move.container["running"]:
         return []
     found: dict[str, dict[str, t.Any]] = {}
-    for tmpfs in plan.container.get("tmpfs", []):
-        if not _why_packed(plan, tmpfs):
+    for tmpfs in move.container.get("tmpfs", []):
+        if not _why_packed(move, tmpfs):
             found.setdefault(
                 tmpfs["device"],
                 {
-                    "name": "tmpfs:" + tmpfs["place"],
-                    "path": "/proc/{0}/root{1}".format(plan.container["pid"], tmpfs["place"]),
+                    "name": ":".join(("tmpfs", *filter(None, (member,)), tmpfs["place"])),
+                    "path": "/proc/{0}/root{1}".format(move.container["pid"], tmpfs["place"]),
                     "size": tmpfs["size"],
                     "tmpfs": tmpfs["place"],
                     "device": tmpfs["device"],
+                    **({"member": member} if member else {}),
                 },
             )
     return list(found.values())
 
 
-def _told(plan: Plan) -> t.Iterator[str]:
-    devices = {each["device"] for each in carried(plan)}
-    for tmpfs in plan.container.get("tmpfs", []):
+def told(move: Move) -> t.Iterator[str]:
+    """The fate of the others, each in one sentence."""
+    devices = {each["device"] for each in carried(move)}
+    for tmpfs in move.container.get("tmpfs", []):
         size = format_size(tmpfs["size"])
-        if not plan.live:
-            yield "the tmpfs {0} of {1} holds {2}, which are gone when it is stopped".format(tmpfs["place"], plan.workload, size)
+        if not move.live:
+            yield "the tmpfs {0} of {1} holds {2}, which are gone when it is stopped".format(tmpfs["place"], move.workload, size)
         elif tmpfs.get("device") not in devices:
-            why = "it is one of several containers" if plan.members or plan.in_group else _why_packed(plan, tmpfs)
-            yield "the tmpfs {0} of {1} holds {2}, which CRIU packs in the pause: {3}".format(tmpfs["place"], plan.workload, size, why)
-
-
-TOLD: dict[str, Check] = {"tmpfs": _told}
+            yield "the tmpfs {0} of {1} holds {2}, which CRIU packs in the pause: {3}".format(tmpfs["place"], move.workload, size, _why_packed(move, tmpfs))
