@@ -12,17 +12,24 @@ A restore begins with its folder (17 without one). CRIU leaves the container's f
 names: libvzctl's own is asked first. Where CRIU fails all tasks are ended, and the status is 17. Where it ends well its logs are in a folder with .restore,
 and the dump is removed if it was in the private area. A start restores one that is suspended, and lets one go on that is paused.
 
+A checkpoint locks the entry of the container as long as it lasts. While that is locked no command of an operator's is run in it (8), unless --skiplock
+is said.
+
 `restore fails` in FAULT of the state folder is a restore that has failed and ends with 0. CTID.actions has the steps at which the own script was asked.
 """
 
+import contextlib
+import fcntl
 import importlib.util
 import shutil
 import subprocess
 import sys
+import time
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 STOCK = "/usr/local/sbin/vzctl-stock"
+ENTRY = Path("/var/lock/vzctl")
 
 sys.dont_write_bytecode = True
 loader = SourceFileLoader("vzctl_stock", STOCK)
@@ -78,6 +85,34 @@ def status(ctid: str) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def entry_locked(ctid: str, how: int, patience: float = 6) -> object:
+    """A checkpoint goes on where it does not get it in time."""
+    ENTRY.mkdir(parents=True, exist_ok=True)
+    with (ENTRY / f"{ctid}-enter.lck").open("a", encoding="utf-8") as file:
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < end:
+                    time.sleep(0.05)
+                    continue
+                yield False
+            else:
+                yield True
+            return
+
+
+def execute(ctid: str, words: list, skips_lock: bool) -> int:
+    if not stock.running(ctid):
+        return vzctl.refuse(31, "Container is not running")
+    with entry_locked(ctid, fcntl.LOCK_SH, 0) as free:
+        if not free and not skips_lock:
+            return vzctl.refuse(8, "Unable to lock ENTER operation")
+    return vzctl.inside(words, lambda: stock.enter(ctid))
+
+
 def after_the_end(ctid: str) -> None:
     vzctl.umount(ctid)
     (vzctl.STATE / f"{ctid}.pid").unlink(missing_ok=True)
@@ -96,7 +131,11 @@ def chkpnt(ctid: str, options: dict) -> int:
     if "--suspend" in options or "--resume" in options:
         return freeze(ctid, "FROZEN" if "--suspend" in options else "THAWED")
     print("Setting up checkpoint...")
-    place = place_of(ctid, options)
+    with entry_locked(ctid, fcntl.LOCK_EX):
+        return checkpoint(ctid, place_of(ctid, options))
+
+
+def checkpoint(ctid: str, place: Path) -> int:
     images = Path(f"{place}.tmp")
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
@@ -160,6 +199,7 @@ def stop(ctid: str) -> int:
 
 vzctl_start, vzctl_stop = vzctl.start, vzctl.stop
 vzctl.status, vzctl.start, vzctl.stop, vzctl.chkpnt, vzctl.restore = status, start, stop, chkpnt, restore
+vzctl.execute = execute
 
 if __name__ == "__main__":
     sys.exit(vzctl.main(sys.argv[1:]))

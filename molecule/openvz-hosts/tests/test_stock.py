@@ -125,21 +125,34 @@ def test_a_dump_that_nothing_held_is_restored_at_home(counting):
     at_home(counting, before)
 
 
+# The process that is to run it waits in the container's freezer where that is frozen, and may run it later.
+ENTER = "timeout 1 vzctl {0} {1} touch /run/entered </dev/null >/dev/null 2>&1; test ! -e /run/entered"
+
+
+def refused(hosts):
+    """An operator's verbs on both sides. Those with a lock say so, and the others run nothing."""
+    said = [host.run(f"vzctl {verb} {hosts.way.CTID}").rc for host in hosts.both for verb in ("restore", "start", "stop", "restart")]
+    entered = [host.run(ENTER.format(verb, hosts.way.CTID)).rc for host in hosts.both for verb in ("exec", "exec2", "enter")]
+    return said == [9] * 8 and entered == [0] * 6
+
+
 @pytest.mark.parametrize("struck", ["receiver", "sender", "dumping CRIU", "restoring CRIU"])
 def test_it_stands_still_while_it_is_held_and_goes_on_at_home(counting, struck):
     """The one that is struck dies before the release, with the container held on both sides."""
     side, number = ("source", 0) if struck in ("sender", "dumping CRIU") else ("destination", 1)
     at, way = counting.both[number], counting.way
+    for host in counting.both:
+        host.check_output("rm -f /run/entered")
     begun = begin(counting, migrate_pause_at={side: "prepared"})
     try:
         until_journal(counting, number, "prepared")
         before = beats(counting, 0)
         assert beats(counting, 1) == before
-        # An operator's verbs are refused on both sides.
-        assert [host.run(f"vzctl {verb} {way.CTID}").rc for host in counting.both for verb in ("restore", "start", "stop")] == [9] * 6
+        assert refused(counting)
         assert beats(counting, 0) == beats(counting, 1) == before, "it runs while it is held"
         if struck.endswith("CRIU"):
             at.check_output("pkill --signal KILL --exact criu; sleep 0.5")
+            assert at.run(ENTER.format("exec", way.CTID)).rc == 0
             assert beats(counting, 0) == beats(counting, 1) == before, "it ran on when its CRIU was killed"
         else:
             word = "receive" if struck == "receiver" else "send"

@@ -27,6 +27,11 @@ WITHOUT_CRIU: dict[str, str] = {
     CRIU: "the kernel of {0} is not OpenVZ's, and there is no CRIU",
     LIBVZCTL: "libvzctl dumps and restores by CRIU, and {0} has none",
 }
+# By way: why its freezer has to be on the destination, too.
+WITHOUT_FREEZER: dict[str, str] = {
+    CRIU: "a command could run in {0} before the release",
+    LIBVZCTL: "the dump of {0} has groups of that",
+}
 # libvzctl stops the servers of this feature for a dump. Only a CRIU that lives starts them again.
 STOPPED_FOR_A_DUMP = "nfsd:on"
 # libvzctl runs these of the private area in the container: the first before CRIU lets it go, and the other where a restore has failed.
@@ -89,6 +94,10 @@ def _by_criu(move: Move) -> t.Iterator[str]:
     if not here["freezer"]:
         yield "{0} has no freezer of cgroup v1, and the tasks of {1} would run on if CRIU were killed: mount it there, {2}".format(
             move.source, move.workload, OFFLINE_CURE
+        )
+    if not there["freezer"]:
+        yield "{0} has no freezer of cgroup v1, and {1}: mount it there, {2}".format(
+            move.destination, WITHOUT_FREEZER[here["way"]].format(move.workload), OFFLINE_CURE
         )
     if here["criu"][:2] > there["criu"][:2] and there["criu"]:
         yield "CRIU is {0} on {1} and {2} on {3}, which is older: install the same version there, {4}".format(
