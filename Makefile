@@ -196,7 +196,7 @@ test-openvz-hosts: setup helper ## Move containers of a stand-in for OpenVZ betw
 	@.cache/venv/bin/molecule reset --scenario-name openvz-hosts
 	@.cache/venv/bin/molecule test --scenario-name openvz-hosts
 
-# OPENVZ_FAULTS is how many cells of each kind of move (offline, live, with a ploop disk, by CRIU, of libvzctl), and FAULTS_SEED chooses them.
+# OPENVZ_FAULTS is how many cells of each kind of move (offline, live, by CRIU, of libvzctl, and with a ploop disk), and FAULTS_SEED chooses them.
 .PHONY: test-openvz-faults
 test-openvz-faults: setup helper ## Break such moves at some steps in some ways
 	@.cache/venv/bin/molecule reset --scenario-name openvz-faults

@@ -384,6 +384,18 @@ def quotaon(ctid: str) -> int:
     return 0
 
 
+def inside(words: list, enter: object = None) -> int:
+    """A command that an operator runs in the container. It takes no lock."""
+    return subprocess.run(words or ["true"], stdin=subprocess.DEVNULL, check=False, preexec_fn=enter).returncode
+
+
+def execute(ctid: str, words: list, _skips_lock: bool) -> int:
+    """Kernel 2.6.32 lets nobody into a container from its suspend, or its undump, to its resume."""
+    if not running(ctid):
+        return refuse(31, "Container is not running")
+    return refuse(7, "Unable to enter the container: Device or resource busy") if stage(ctid) else inside(words)
+
+
 def set_values(ctid: str, words: list) -> int:
     if "--save" not in words:
         return 0
@@ -429,6 +441,8 @@ def main(words: list) -> int:
         return 0 if read("FAULT") == verb else register(ctid, rest[0])
     if not (CONF / f"{ctid}.conf").exists():
         return refuse(14, "Container config file does not exist")
+    if verb in ("exec", "exec2", "enter"):
+        return execute(ctid, rest, skips_lock)
     if not skips_lock and locker(ctid):
         return refuse(9, f"Container already locked\nLocked by: pid {locker(ctid)}")
     with (STATE / "log").open("a", encoding="utf-8") as log:
@@ -439,6 +453,7 @@ def main(words: list) -> int:
         "start": lambda: start(ctid), "stop": lambda: stop(ctid), "set": lambda: set_values(ctid, rest), "destroy": lambda: destroy(ctid),
         "quotainit": lambda: quotainit(ctid), "quotaon": lambda: quotaon(ctid), "umount": lambda: umount(ctid),
         "chkpnt": lambda: chkpnt(ctid, options_of(rest)), "restore": lambda: restore(ctid, options_of(rest)),
+        "restart": lambda: stop(ctid) or start(ctid),
         **({"unregister": lambda: unregister(ctid)} if newer() else {}),
     }  # fmt: skip
     return verbs[verb]() if verb in verbs else refuse(20, f"Bad command {verb}")

@@ -12,17 +12,28 @@ A restore begins with its folder (17 without one). CRIU leaves the container's f
 names: libvzctl's own is asked first. Where CRIU fails all tasks are ended, and the status is 17. Where it ends well its logs are in a folder with .restore,
 and the dump is removed if it was in the private area. A start restores one that is suspended, and lets one go on that is paused.
 
+A ploop disk is checked (e2fsck -p) and mounted by the start or the restore itself, which unmounts first what is mounted. It is unmounted when the container
+has ended, also by a checkpoint. Its process keeps the file with its lines open: CRIU restores that only where it has the length of the dump.
+
+A checkpoint locks the entry of the container as long as it lasts. While that is locked no command of an operator's is run in it (8), unless --skiplock
+is said.
+
 `restore fails` in FAULT of the state folder is a restore that has failed and ends with 0. CTID.actions has the steps at which the own script was asked.
 """
 
+import contextlib
+import fcntl
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
+import time
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 STOCK = "/usr/local/sbin/vzctl-stock"
+ENTRY = Path("/var/lock/vzctl")
 
 sys.dont_write_bytecode = True
 loader = SourceFileLoader("vzctl_stock", STOCK)
@@ -30,6 +41,20 @@ stock = importlib.util.module_from_spec(importlib.util.spec_from_loader("vzctl_s
 loader.exec_module(stock)
 vzctl = stock.vzctl
 stock.NAME = "machine.slice/{0}"
+
+# Of a container with a disk.
+KEPT = """
+import sys, time
+number = 0
+with open(sys.argv[1] + "/var/log/beat", "a+") as beat:
+    while True:
+        number += 1
+        beat.write(f"{number}\\n")
+        beat.flush()
+        with open(sys.argv[2], "a") as witness:
+            witness.write(f"{time.time_ns()}\\n")
+        time.sleep(0.1)
+"""
 
 # What libvzctl does by its own action script, as far as a move can see it.
 ACTIONS = """#!/bin/sh
@@ -68,14 +93,57 @@ def freeze(ctid: str, word: str) -> int:
     return 0
 
 
+def mounted(ctid: str, up: int) -> bool:
+    """Of a disk it asks the image, and else its own word."""
+    return os.path.ismount(vzctl.root_of(ctid)) if vzctl.plain_disk(ctid) else bool(up or vzctl.read(f"{ctid}.mounted"))
+
+
+def mount_disk(ctid: str) -> None:
+    disk = vzctl.plain_disk(ctid)
+    if disk and not os.path.ismount(vzctl.root_of(ctid)):
+        script = 'dev=$(losetup --find --show --offset 1M "$1") && { e2fsck -p "$dev"; end=$?; losetup --detach "$dev"; exit $end; }'
+        checked = subprocess.run(["sh", "-c", script, "sh", disk], check=False, stdin=subprocess.DEVNULL).returncode
+        if checked > 1:
+            raise SystemExit(vzctl.refuse(151, f"Failed to mount image {disk}: e2fsck has ended with {checked}"))
+        vzctl_mount_disk(ctid)
+
+
 def status(ctid: str) -> int:
     if not (vzctl.CONF / f"{ctid}.conf").exists():
         print("VEID", ctid, "deleted unmounted down")
         return 0
     up = stock.running(ctid)
     state = ("paused" if frozen(ctid) else "running") if up else "suspended" if in_the_area(ctid).is_dir() else "down"
-    print("VEID", ctid, "exist", "mounted" if up or vzctl.read(f"{ctid}.mounted") else "unmounted", state)
+    print("VEID", ctid, "exist", "mounted" if mounted(ctid, up) else "unmounted", state)
     return 0
+
+
+@contextlib.contextmanager
+def entry_locked(ctid: str, how: int, patience: float = 6) -> object:
+    """A checkpoint goes on where it does not get it in time."""
+    ENTRY.mkdir(parents=True, exist_ok=True)
+    with (ENTRY / f"{ctid}-enter.lck").open("a", encoding="utf-8") as file:
+        end = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < end:
+                    time.sleep(0.05)
+                    continue
+                yield False
+            else:
+                yield True
+            return
+
+
+def execute(ctid: str, words: list, skips_lock: bool) -> int:
+    if not stock.running(ctid):
+        return vzctl.refuse(31, "Container is not running")
+    with entry_locked(ctid, fcntl.LOCK_SH, 0) as free:
+        if not free and not skips_lock:
+            return vzctl.refuse(8, "Unable to lock ENTER operation")
+    return vzctl.inside(words, lambda: stock.enter(ctid))
 
 
 def after_the_end(ctid: str) -> None:
@@ -96,7 +164,11 @@ def chkpnt(ctid: str, options: dict) -> int:
     if "--suspend" in options or "--resume" in options:
         return freeze(ctid, "FROZEN" if "--suspend" in options else "THAWED")
     print("Setting up checkpoint...")
-    place = place_of(ctid, options)
+    with entry_locked(ctid, fcntl.LOCK_EX):
+        return checkpoint(ctid, place_of(ctid, options))
+
+
+def checkpoint(ctid: str, place: Path) -> int:
     images = Path(f"{place}.tmp")
     shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
@@ -108,6 +180,9 @@ def chkpnt(ctid: str, options: dict) -> int:
     shutil.rmtree(place, ignore_errors=True)
     if subprocess.run(["mv", str(images), str(place)], check=False).returncode:
         return vzctl.refuse(16, f"Failed to mv {images}\nCheckpointing failed")
+    until = time.monotonic() + 5
+    while stock.running(ctid) and time.monotonic() < until:
+        time.sleep(0.02)
     after_the_end(ctid)
     print("Checkpointing finished successfully")
     return 0
@@ -119,9 +194,11 @@ def restore(ctid: str, options: dict) -> int:
         return vzctl.refuse(32, "Container is already running")
     if not place.is_dir():
         return vzctl.refuse(17, "Container is not suspended")
+    vzctl.umount(ctid)
     refused = vzctl.premount(ctid)
     if refused or vzctl.read("FAULT") == "restore":
         return refused
+    vzctl.mount_disk(ctid)
     pid = vzctl.STATE / f"{ctid}.pid"
     pid.unlink(missing_ok=True)
     vzctl.write(f"{ctid}.mounted", "yes")
@@ -147,6 +224,8 @@ def start(ctid: str) -> int:
         return freeze(ctid, "THAWED")
     if in_the_area(ctid).is_dir() and restore(ctid, {}) == 0:
         return 0
+    if vzctl.plain_disk(ctid):
+        vzctl.BEAT = KEPT
     return vzctl_start(ctid)
 
 
@@ -158,8 +237,9 @@ def stop(ctid: str) -> int:
     return ended
 
 
-vzctl_start, vzctl_stop = vzctl.start, vzctl.stop
+vzctl_start, vzctl_stop, vzctl_mount_disk = vzctl.start, vzctl.stop, vzctl.mount_disk
 vzctl.status, vzctl.start, vzctl.stop, vzctl.chkpnt, vzctl.restore = status, start, stop, chkpnt, restore
+vzctl.mount_disk, vzctl.execute = mount_disk, execute
 
 if __name__ == "__main__":
     sys.exit(vzctl.main(sys.argv[1:]))

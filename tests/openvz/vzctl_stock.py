@@ -6,7 +6,8 @@
 
 A container is in a freezer of its own (cgroup v1), whose name is vz-CTID; it runs as long as a task is in it, also one of CRIU's. A checkpoint is the whole
 dump, to the folder Dump.CTID, and the end of the container; --dump, --resume and --kill find nothing after it (31). A dump that failed is Dump.CTID.fail. A
-restore is whole, removes its dump, and begins with that (17 without one). It ends with 0 where CRIU has failed.
+restore is whole, removes its dump, and begins with that (17 without one). It ends with 0 where CRIU has failed. A command that an operator runs in it enters
+its freezer first.
 
 FAULT in the state folder is as for `vzctl`. FREEZER in it names a plain folder that stands for the mount of the freezers.
 """
@@ -127,8 +128,8 @@ def restore(ctid: str, _options: dict) -> int:
     pid = vzctl.STATE / f"{ctid}.pid"
     pid.unlink(missing_ok=True)
     asked = ["criu", "restore", "--images-dir", str(images), "--manage-cgroups=ignore", "--log-file", "restore.log", "--restore-detached", f"--pidfile={pid}"]
-    # CRIU itself is a task of the container.
-    if subprocess.run(asked, stdin=subprocess.DEVNULL, check=False, preexec_fn=lambda: enter(ctid)).returncode:
+    # CRIU itself is a task of the container, and so is the script that waits for it.
+    if subprocess.run(["sh", "-c", '"$@"; exit $?', "sh", *asked], stdin=subprocess.DEVNULL, check=False, preexec_fn=lambda: enter(ctid)).returncode:
         vzctl.write(f"{ctid}.mounted", "yes")
         give_up(ctid)
         print(f"The restore log was saved in {images}/restore.log", file=sys.stderr)
@@ -141,8 +142,12 @@ def restore(ctid: str, _options: dict) -> int:
     return 0
 
 
+def execute(ctid: str, words: list, _skips_lock: bool) -> int:
+    return vzctl.inside(words, lambda: enter(ctid)) if running(ctid) else vzctl.refuse(31, "Container is not running")
+
+
 vzctl_running, vzctl_spawn = vzctl.running, vzctl.spawn
-vzctl.running, vzctl.spawn, vzctl.end, vzctl.chkpnt, vzctl.restore = running, spawn, end, chkpnt, restore
+vzctl.running, vzctl.spawn, vzctl.end, vzctl.chkpnt, vzctl.restore, vzctl.execute = running, spawn, end, chkpnt, restore, execute
 
 if __name__ == "__main__":
     sys.exit(vzctl.main(sys.argv[1:]))

@@ -4,7 +4,7 @@
 
 """A sample of the fault matrix on moves by the driver openvz: the container runs once, and has lost nothing.
 
-It is 103, a directory container, offline and live, 105 with a ploop disk, live, 106 on a stock kernel and one of libvzctl's, live by CRIU.
+It is 103, a directory container, offline and live, 105 with a ploop disk, live, 106 on a stock kernel, and two of libvzctl's, live by CRIU.
 OPENVZ_FAULTS is how many cells of each, and FAULTS_SEED chooses them.
 LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 """
@@ -29,6 +29,7 @@ sys.path[:0] = [str(CHECKOUT / "tests" / "faults"), str(CHECKOUT / "molecule" / 
 import disk
 import fleet as hosts
 import libvzctl
+import libvzctl_disk
 import stock
 import strikes
 from matrix import Case, sample
@@ -88,7 +89,9 @@ echo "processes: $(test -z "$pids" || ps -o sid= -p "$pids" | sort -u | wc -l)"
 STILL = Container("103", "vz-still", "/var/lib/containers/vz/private/103/var/log/beat")
 DISK = Container(disk.CTID, "vz-disk", disk.BEAT, disk.ROOT)
 STOCK = Container(stock.CTID, stock.TITLE, stock.BEAT, kernel=stock.KERNEL)
-LIBVZCTL = Container(libvzctl.CTID, libvzctl.TITLE, libvzctl.BEAT, kernel=libvzctl.KERNEL, up="VEID {0} exist mounted running")
+NEWER = "VEID {0} exist mounted running"
+LIBVZCTL = Container(libvzctl.CTID, libvzctl.TITLE, libvzctl.BEAT, kernel=libvzctl.KERNEL, up=NEWER)
+LIBVZCTL_DISK = Container(libvzctl_disk.CTID, libvzctl_disk.TITLE, libvzctl_disk.BEAT, libvzctl_disk.ROOT, libvzctl_disk.KERNEL, NEWER)
 
 
 def restore_power(side: str) -> t.Callable[[Scene], None]:
@@ -98,7 +101,7 @@ def restore_power(side: str) -> t.Callable[[Scene], None]:
         # As OpenVZ would at boot. Where the container may run on the other host, this has to be refused.
         # Each starts under the kernel that it is of: a container that is to be moved by CRIU has its freezer from the start.
         of_openvz, of_stock = "vzctl start 103; vzctl start 105", f"vzctl restore {stock.CTID} || vzctl start {stock.CTID}"
-        of_libvzctl = f"{libvzctl.KERNEL}; vzctl start {libvzctl.CTID}"
+        of_libvzctl = f"{libvzctl.KERNEL}; vzctl start {libvzctl.CTID}; vzctl start {libvzctl_disk.CTID}"
         host.ask(f"{stock.OPENVZ}; {of_openvz}; {stock.KERNEL}; {of_stock}; {of_libvzctl}; {scene.fleet.container.kernel}")
 
     return lift
@@ -128,6 +131,7 @@ KINDS = {
     "live, with a ploop disk": (DISK, "live", FAULTS),
     "live, by CRIU": (STOCK, "live", OF_CRIU),
     "live, of libvzctl's": (LIBVZCTL, "live", OF_CRIU),
+    "live, of libvzctl's, with a ploop disk": (LIBVZCTL_DISK, "live", OF_CRIU),
 }
 CASES = [(kind, case) for number, kind in enumerate(KINDS) for case in sample(COUNT, SEED + number, KINDS[kind][2])]
 
@@ -159,14 +163,14 @@ def containers_of_their_own(reports: Path) -> t.Iterator[None]:
     for host in (first, second):
         host.run(disk.GETDEV)
     first.run(disk.MAKE)
-    for way in (stock, libvzctl):
+    for way in (stock, libvzctl, libvzctl_disk):
         first.run(way.KERNEL)
         first.run(way.MAKE)
     first.run(stock.OPENVZ)
     yield
     for host in (first, second):
         host.ask(disk.REMOVE)
-        for way in (libvzctl, stock):
+        for way in (libvzctl_disk, libvzctl, stock):
             host.ask(way.KERNEL)
             host.ask(way.REMOVE)
 

@@ -25,13 +25,21 @@ DESCRIPTOR = f"""<?xml version="1.0"?>
 """
 # Both hosts' ploop would give it a device, as far as one asks.
 GETDEV = "printf '#!/bin/sh\\ntest \"$1\" = getdev && echo /dev/ploop12345\\n' >/usr/local/sbin/ploop; chmod +x /usr/local/sbin/ploop"
-MAKE = f"""set -e
-mkdir -p {PRIVATE}/root.hdd {ROOT}
-cat >{PRIVATE}/root.hdd/DiskDescriptor.xml <<'EOF'
+
+
+def image(private: str) -> str:
+    """Makes a plain image with a file system in a private area."""
+    return f"""mkdir -p {private}/root.hdd
+cat >{private}/root.hdd/DiskDescriptor.xml <<'EOF'
 {DESCRIPTOR}EOF
-truncate --size {SIZE} {PRIVATE}/root.hdd/root.hds
-mkfs.ext4 -q -E offset=1048576 {PRIVATE}/root.hdd/root.hds {(SIZE >> 10) - 1024}k
-cat >/etc/vz/conf/{CTID}.conf <<'EOF'
+truncate --size {SIZE} {private}/root.hdd/root.hds
+mkfs.ext4 -q -F -E offset=1048576 {private}/root.hdd/root.hds {(SIZE >> 10) - 1024}k
+"""
+
+
+MAKE = f"""set -e
+mkdir -p {ROOT}
+{image(PRIVATE)}cat >/etc/vz/conf/{CTID}.conf <<'EOF'
 ONBOOT="yes"
 NAME="vz-disk"
 HOSTNAME="disk.example.org"

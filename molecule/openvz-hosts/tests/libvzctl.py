@@ -15,10 +15,8 @@ BEAT = f"{PRIVATE}/fs/var/log/beat"
 CONF = (
     f'VE_ROOT="/vz/root/$VEID"\\nVE_PRIVATE="{PRIVATE}"\\nUUID="{CTID}"\\nVE_TYPE="regular"\\nVEFORMAT="simfs"\\nNAME="{TITLE}"\\nHOSTNAME="dir.example.org"\\n'
 )
-# Each of its hosts has the groups of cgroup v1 from its boot on.
-FREEZER = "/run/vzctl-freezer"
-MOUNT = f"mountpoint -q {FREEZER} || {{ mkdir -p {FREEZER}; mount -t cgroup -o freezer cgroup {FREEZER}; }}"
-KERNEL = f"{stock.KERNEL}; echo libvzctl >{STATE}/KERNEL; echo 7 >{STATE}/ERA; {MOUNT}"
+FREEZER = stock.FREEZER
+KERNEL = f"{stock.KERNEL}; echo libvzctl >{STATE}/KERNEL; echo 7 >{STATE}/ERA"
 MAKE = f"""mkdir -p {PRIVATE}/fs/etc {PRIVATE}/fs/var/log {PRIVATE}/scripts {PRIVATE}/dump
 rm -f {BEAT}
 ln -sfn 4 {PRIVATE}/.ve.layout

@@ -16,8 +16,11 @@ STATE = "/var/lib/vzctl-stand-in"
 PRIVATE = f"/var/lib/containers/vz/private/{CTID}"
 BEAT = f"{PRIVATE}/var/log/beat"
 CONF = f'NAME="{TITLE}"\\nVE_PRIVATE="{PRIVATE}"\\nVE_LAYOUT="simfs"\\n'
+# Each of its hosts has the groups of cgroup v1 from its boot on.
+FREEZER = "/run/vzctl-freezer"
+MOUNT = f"mountpoint -q {FREEZER} || {{ mkdir -p {FREEZER}; mount -t cgroup -o freezer cgroup {FREEZER}; }}"
 # Neither kernel has the modules of OpenVZ's. Those containers that run go on without a freezer, and are not moved meanwhile.
-KERNEL = f"rm -f {STATE}/ERA; echo stock >{STATE}/KERNEL; : >{STATE}/CPT_VERSION; : >{STATE}/CPT_CAPS"
+KERNEL = f"rm -f {STATE}/ERA; echo stock >{STATE}/KERNEL; : >{STATE}/CPT_VERSION; : >{STATE}/CPT_CAPS; {MOUNT}"
 OPENVZ = f"rm -f {STATE}/ERA {STATE}/KERNEL {STATE}/CPT_VERSION {STATE}/CPT_CAPS"
 UP, NONE = f"CTID {CTID} exist mounted running", f"CTID {CTID} deleted unmounted down"
 MAKE = f"""mkdir -p {PRIVATE}/etc {PRIVATE}/var/log
@@ -26,7 +29,7 @@ printf '{CONF}' >/etc/vz/conf/{CTID}.conf
 ln -sfn ../conf/{CTID}.conf /etc/vz/names/{TITLE}
 vzctl start {CTID}
 """
-FORGET = f"rm -f /etc/vz/conf/{CTID}.conf* /etc/vz/names/{TITLE}; umount /run/vzctl-freezer"
+FORGET = f"rm -f /etc/vz/conf/{CTID}.conf* /etc/vz/names/{TITLE}; umount {FREEZER}"
 REMOVE = f"vzctl stop {CTID}; vzctl umount {CTID}; vzctl destroy {CTID}; {FORGET}; {OPENVZ}"
 
 SIGKILL_PENDS = 1 << 8

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A container moves live between two hosts where CRIU dumps and restores it: 106 of vzctl 4 on a stock kernel, and one of libvzctl's.
+"""A container moves live between two hosts where CRIU dumps and restores it: 106 of vzctl 4 on a stock kernel, and two of libvzctl's, one of them with a
+ploop disk.
 
 CRIU's action script holds its dump here and its restore there. It counts. Its ledger has each number once, of all its time on either host, whatever becomes
 of a move. LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
@@ -11,6 +12,7 @@ of a move. LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 from __future__ import annotations
 
 import libvzctl
+import libvzctl_disk
 import pytest
 import stock
 
@@ -18,13 +20,14 @@ LEFT = (
     "ls -A /vz/lock /vz/dump /var/lib/handover/openvz 2>/dev/null | grep -v : | grep . ; systemctl list-units --plain --no-legend 'handover-openvz-*'; "
     "ls -d /run/handover/openvz-turns/*.* 2>/dev/null; pgrep --list-name --exact criu; pgrep --list-name criu-gate"
 )
+MOUNTED = f"findmnt --noheadings --output TARGET {libvzctl_disk.ROOT}"
 # A session's name has so much of its workload's.
 SESSIONS = "/var/lib/handover/sessions/{0:.32}"
 CONTINUE = "/usr/local/libexec/handover/pcopy session continue " + SESSIONS + "*"
 FAILS = '#!/bin/sh\\ncase $1 in restore) exit 1 ;; esac\\nexec %s.kept "$@"\\n'
 
 
-@pytest.fixture(scope="module", name="counting", params=[stock, libvzctl], ids=["stock", "libvzctl"])
+@pytest.fixture(scope="module", name="counting", params=[stock, libvzctl, libvzctl_disk], ids=["stock", "libvzctl", "libvzctl, with a disk"])
 def one_that_counts(request, hosts):
     hosts.way = request.param
     for host in hosts.both:
@@ -59,8 +62,13 @@ def goes_on(hosts, number, since):
     return len(found)
 
 
+def nothing_left(hosts, home):
+    """What a move locks, keeps and mounts is gone from both hosts."""
+    return [host.run(LEFT).stdout for host in hosts.both] == ["", ""] and hosts.both[1 - home].run(MOUNTED).stdout == ""
+
+
 def at_home(hosts, since):
-    assert status(hosts) == [hosts.way.UP, hosts.way.NONE] and [host.run(LEFT).stdout for host in hosts.both] == ["", ""]
+    assert status(hosts) == [hosts.way.UP, hosts.way.NONE] and nothing_left(hosts, 0)
     return goes_on(hosts, 0, since)
 
 
@@ -88,7 +96,7 @@ def test_it_moves_with_its_memory_there_and_back(counting):
     for to in (1, 0):
         rc, said = move(counting, to=to)
         assert rc == 0 and "(live)" in said, said
-        assert status(counting) == ([up, none] if to == 0 else [none, up]) and [host.run(LEFT).stdout for host in counting.both] == ["", ""]
+        assert status(counting) == ([up, none] if to == 0 else [none, up]) and nothing_left(counting, to)
         count = goes_on(counting, to, count)
     assert len(counting.both[0].check_output(f"cat {stock.STATE}/{counting.way.CTID}.witness").split()) > 10
 
@@ -125,22 +133,40 @@ def test_a_dump_that_nothing_held_is_restored_at_home(counting):
     at_home(counting, before)
 
 
+# The process that is to run it waits in the container's freezer where that is frozen, and may run it later.
+ENTER = "timeout 1 vzctl {0} {1} touch /run/entered </dev/null >/dev/null 2>&1; test ! -e /run/entered"
+
+
+def refused(hosts):
+    """An operator's verbs on both sides. Those with a lock say so, and the others run nothing."""
+    said = [host.run(f"vzctl {verb} {hosts.way.CTID}").rc for host in hosts.both for verb in ("restore", "start", "stop", "restart")]
+    entered = [host.run(ENTER.format(verb, hosts.way.CTID)).rc for host in hosts.both for verb in ("exec", "exec2", "enter")]
+    return said == [9] * 8 and entered == [0] * 6
+
+
 @pytest.mark.parametrize("struck", ["receiver", "sender", "dumping CRIU", "restoring CRIU"])
 def test_it_stands_still_while_it_is_held_and_goes_on_at_home(counting, struck):
     """The one that is struck dies before the release, with the container held on both sides."""
     side, number = ("source", 0) if struck in ("sender", "dumping CRIU") else ("destination", 1)
     at, way = counting.both[number], counting.way
+    for host in counting.both:
+        host.check_output("rm -f /run/entered")
     begun = begin(counting, migrate_pause_at={side: "prepared"})
     try:
         until_journal(counting, number, "prepared")
         before = beats(counting, 0)
         assert beats(counting, 1) == before
-        # An operator's verbs are refused on both sides.
-        assert [host.run(f"vzctl {verb} {way.CTID}").rc for host in counting.both for verb in ("restore", "start", "stop")] == [9] * 6
+        if way is libvzctl_disk:
+            # A second freeze is refused: one is there.
+            assert "busy" in counting.both[0].run(f"fsfreeze --freeze {way.ROOT}").stderr, "the file system is not frozen"
+        assert refused(counting)
         assert beats(counting, 0) == beats(counting, 1) == before, "it runs while it is held"
         if struck.endswith("CRIU"):
             at.check_output("pkill --signal KILL --exact criu; sleep 0.5")
-            assert beats(counting, 0) == beats(counting, 1) == before, "it ran on when its CRIU was killed"
+            assert at.run(ENTER.format("exec", way.CTID)).rc == 0
+            # A disk is unmounted where libvzctl has ended what was restored.
+            seen = [host for host in (0, 1) if way is not libvzctl_disk or host == 0 or number == 0]
+            assert [beats(counting, host) for host in seen] == [before] * len(seen), "it ran on when its CRIU was killed"
         else:
             word = "receive" if struck == "receiver" else "send"
             at.check_output(f"pkill -KILL -f 'pcopy [{word[0]}]{word[1:]} --session {SESSIONS.format(way.CTID)}'")

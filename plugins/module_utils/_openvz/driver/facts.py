@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import posixpath
+import re
 import typing as t
 
 from ..._core import host
@@ -38,7 +39,9 @@ INSIDE = "ve.conf"
 KERNEL, CRIU, LIBVZCTL = "kernel", "criu", "libvzctl"
 BY_CRIU = (CRIU, LIBVZCTL)
 # A directory container has its files in the private area itself, or of libvzctl in the folder fs of it.
-SIMFS, DIRECTORY = "simfs", "directory"
+SIMFS, DIRECTORY, PLOOP = "simfs", "directory", "ploop"
+# Of an image that is encrypted the descriptor names the key.
+_KEY = re.compile(r"<KeyId>\s*[^<\s]")
 # Running, by vzctl, and no task of it can run: a move holds it.
 HELD = "paused"
 
@@ -130,6 +133,7 @@ def facts_of(seen: Document) -> dict[str, t.Any]:
         "private": seen["private"],
         "root": seen["mountpoint"],
         "layout": seen["layout"],
+        "encrypted": _KEY.search(seen["files"].get("descriptor", "")) is not None,
         "size": seen["kib"] * 1024,
         "quota": second_level(parameters, seen["layout"]),
         "addresses": addresses_of(parameters),

@@ -12,20 +12,25 @@ import typing as t
 from ..._core.move import Move, dotted
 from ..._core.move_checks import Need
 from . import gate
-from .facts import BY_CRIU, CRIU, DIRECTORY, KERNEL, LIBVZCTL, SIMFS, place
+from .facts import BY_CRIU, CRIU, DIRECTORY, KERNEL, LIBVZCTL, PLOOP, SIMFS, place
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
 # The first CRIU that reads /etc/criu/default.conf, where its action script is named.
 READS_CONFIGURATION = [3, 11]
-# By way: the layout that moves with its memory, why no other does, and why CRIU has to be there.
-LAYOUTS: dict[str, tuple[str, str]] = {
-    CRIU: (SIMFS, "has a ploop disk, and no stock kernel has a device for it"),
-    LIBVZCTL: (DIRECTORY, "is no directory container of libvzctl's, and what the device of libvzctl's disks writes after a dump is not known"),
+# By way: the layouts that move with their memory, why no other does, and why CRIU has to be there.
+LAYOUTS: dict[str, tuple[tuple[str, ...], str]] = {
+    CRIU: ((SIMFS,), "has a ploop disk, and no stock kernel has a device for it"),
+    LIBVZCTL: ((DIRECTORY, PLOOP), "is neither a directory container of libvzctl's nor one with a ploop disk"),
 }
 WITHOUT_CRIU: dict[str, str] = {
     CRIU: "the kernel of {0} is not OpenVZ's, and there is no CRIU",
     LIBVZCTL: "libvzctl dumps and restores by CRIU, and {0} has none",
+}
+# By way: why its freezer has to be on the destination, too.
+WITHOUT_FREEZER: dict[str, str] = {
+    CRIU: "a command could run in {0} before the release",
+    LIBVZCTL: "the dump of {0} has groups of that",
 }
 # libvzctl stops the servers of this feature for a dump. Only a CRIU that lives starts them again.
 STOPPED_FOR_A_DUMP = "nfsd:on"
@@ -90,6 +95,10 @@ def _by_criu(move: Move) -> t.Iterator[str]:
         yield "{0} has no freezer of cgroup v1, and the tasks of {1} would run on if CRIU were killed: mount it there, {2}".format(
             move.source, move.workload, OFFLINE_CURE
         )
+    if not there["freezer"]:
+        yield "{0} has no freezer of cgroup v1, and {1}: mount it there, {2}".format(
+            move.destination, WITHOUT_FREEZER[here["way"]].format(move.workload), OFFLINE_CURE
+        )
     if here["criu"][:2] > there["criu"][:2] and there["criu"]:
         yield "CRIU is {0} on {1} and {2} on {3}, which is older: install the same version there, {4}".format(
             dotted(here["criu"]), move.source, dotted(there["criu"]), move.destination, OFFLINE_CURE
@@ -102,8 +111,8 @@ def _by_criu(move: Move) -> t.Iterator[str]:
             yield "{0} has a DUMPDIR of its own ({1}), and the dumps of {2} are in {3}, where alone CRIU is held: remove it from its configuration, {4}".format(
                 move.workload, chosen, name, usual, OFFLINE_CURE
             )
-    layout, why = LAYOUTS[here["way"]]
-    if move.container["layout"] != layout:
+    layouts, why = LAYOUTS[here["way"]]
+    if move.container["layout"] not in layouts:
         yield "{0} {1}: {2}".format(move.workload, why, OFFLINE_CURE[len("or ") :])
 
 
@@ -120,9 +129,9 @@ def _by_libvzctl(move: Move) -> t.Iterator[str]:
         yield "{0} has the action script {1}, which libvzctl runs in it on {2} before the release: take it out of {3}/scripts, {4}".format(
             move.workload, " and ".join(inside), move.destination, move.container["private"], OFFLINE_CURE
         )
-    if not there["freezer"]:
-        yield "{0} has no freezer of cgroup v1, and the dump of {1} has groups of that: mount it there, {2}".format(
-            move.destination, move.workload, OFFLINE_CURE
+    if move.container["layout"] == PLOOP and move.container["encrypted"]:
+        yield "the ploop disk of {0} is encrypted, and it is not known whether {1} has its key before the release: {2}".format(
+            move.workload, move.destination, OFFLINE_CURE[len("or ") :]
         )
     if STOPPED_FOR_A_DUMP in move.container["parameters"].get("FEATURES", "").replace(",", " ").split():
         yield "{0} has the feature nfsd: libvzctl stops its servers for a dump, and if CRIU were killed nothing would start them again: {1}, {2}".format(

@@ -91,6 +91,7 @@ class Host:
             ("/var/lib/handover/openvz", self.staged),
             ("/run/handover/openvz-turns", self.root / "turns"),
             ("/vz/lock", self.root / "lock"),
+            ("/var/lock/vzctl", self.root / "entry"),
             ("/vz/dump", self.root / "dump"),
             ("/var/lib/vzctl-stand-in", self.state),
             ("/etc/vz", self.root / "etc/vz"),

@@ -31,6 +31,28 @@ def hosts_of_libvzctl(world):
     return world
 
 
+def with_a_disk(world):
+    put("here/workload/layout", facts.PLOOP)(world)
+    put("there/host/openvz/ploop", True)(world)
+
+
+def encrypted(world):
+    with_a_disk(world)
+    put("here/workload/encrypted", True)(world)
+
+
+def test_nothing_is_in_the_way_of_one_with_a_disk(libvzctl):
+    with_a_disk(libvzctl)
+    assert sentences(libvzctl) == []
+    assert any("the top layer of the ploop disk of 101" in sentence for sentence in told.told(move(libvzctl)))
+
+
+@pytest.mark.parametrize(("descriptor", "is_encrypted"), [("<KeyId> 7e</KeyId>", True), ("<KeyId>\n</KeyId>", False), ("<KeyId></KeyId>", False), ("", False)])
+def test_a_descriptor_that_names_a_key_is_that_of_an_encrypted_disk(descriptor, is_encrypted):
+    found = facts.facts_of(seen(layout=facts.PLOOP, files={"conf": "", "descriptor": descriptor}))
+    assert found["encrypted"] is is_encrypted
+
+
 def test_nothing_is_in_the_way(libvzctl):
     assert sentences(libvzctl) == []
     assert any("restores it on node2, as libvzctl has it. If that is undone" in sentence for sentence in told.told(move(libvzctl)))
@@ -47,11 +69,8 @@ def test_nothing_is_in_the_way(libvzctl):
         (put("there/host/openvz/freezer", False), "node2 has no freezer of cgroup v1, and the dump of 101 has groups of that: mount it there"),
         (put("there/host/openvz/criu", [4, 1, 9]), "CRIU is 4.2.1 on node1 and 4.1.9 on node2, which is older"),
         (put("here/host/openvz/criu", [3, 10]), "CRIU is 3.10 on node1, which does not read /etc/criu/default.conf"),
-        (
-            put("here/workload/layout", "ploop"),
-            "101 is no directory container of libvzctl's, and what the device of libvzctl's disks writes after a dump is not known: move it",
-        ),
-        (put("here/workload/layout", "simfs"), "101 is no directory container"),
+        (put("here/workload/layout", "simfs"), "101 is neither a directory container of libvzctl's nor one with a ploop disk: move it with"),
+        (encrypted, "the ploop disk of 101 is encrypted, and it is not known whether node2 has its key before the release: move it with"),
         (parameter("FEATURES", "bridge:on nfsd:on"), "101 has the feature nfsd: libvzctl stops its servers for a dump"),
         (put("here/workload/own_scripts", ["scripts.start", "scripts.mount"]), "101 has the action script start, which libvzctl runs in it on node2 before"),
         (put("here/workload/own_scripts", ["scripts.start", "scripts.stop"]), "the action script start and stop, which"),

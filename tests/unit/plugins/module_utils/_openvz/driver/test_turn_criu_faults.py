@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import subprocess
 
 import pytest
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._openvz.driver.test_turn_criu import (
+    arrives,
     criu_of,
     dumped,
     nothing_left,
@@ -120,6 +122,48 @@ def test_a_restore_again_that_was_cut_is_gone_on_with(stock, cut):
     cut(at, dump.parent / "Dump.101.left")
     status, said = stock.turn("resume", "101")
     assert (status, said) == (0, "") and not stands_still(stock) and nothing_left(stock)
+
+
+def freezer_of(host):
+    return (host.root / "freezer/vz-101/freezer.state").read_text(encoding="utf-8").strip()
+
+
+def test_what_is_restored_is_frozen_with_who_enters_it_but_for_criu_and_those_that_wait_for_it(stock):
+    restored(stock)
+    criu = criu_of(stock)
+    assert freezer_of(stock) == "FROZEN" and script_of(stock).exists()
+    outside = (stock.root / "freezer/cgroup.procs").read_text(encoding="utf-8").split()
+    assert outside == [str(criu), script_of(stock).name]
+    assert str(criu) in (stock.root / "turns/101.spared").read_text(encoding="utf-8").split()
+    assert stock.turn("resume", "101") == (0, "") and freezer_of(stock) == "THAWED"
+    assert not stands_still(stock) and nothing_left(stock)
+
+
+def test_who_has_entered_what_is_taken_back_ends_with_it_before_it_is_thawed(stock):
+    restored(stock)
+    vzctl, mark = stock.root / "bin/vzctl", stock.root / "entered"
+    within, spared = (set((stock.root / name).read_text(encoding="utf-8").split()) for name in ("freezer/vz-101/cgroup.procs", "turns/101.spared"))
+    words = (stock.root / "bin/of-criu").read_text(encoding="utf-8")
+    with subprocess.Popen([vzctl, "exec", "101", "sh", "-c", f"touch {mark}; exec sleep 60"]) as entered:
+        until(mark.exists)
+        # The word is cut before CRIU has its answer.
+        stock.program("of-criu", words.replace("    end_shut\n    answer no\n", "    end_shut\n    exit 9\n", 1))
+        assert stock.turn("discard", "101")[0] == 9
+        assert entered.wait(10) == 256 - signal.SIGKILL and freezer_of(stock) == "THAWED"
+    # The script that waits for CRIU comes to its own end.
+    (waits,) = within & spared
+    assert " Z " not in pathlib.Path("/proc", waits, "stat").read_text(encoding="utf-8")
+    stock.program("of-criu", words)
+    assert stock.turn("discard", "101") == (0, "") and nothing_left(stock)
+
+
+def test_what_is_restored_in_no_freezer_of_its_own_is_taken_back(stock):
+    dump = dumped(stock)
+    arrives(stock, dump)
+    (stock.root / "cgroup").write_text("6:freezer:/\n", encoding="utf-8")
+    status, said = stock.turn("criu-restore", "101")
+    assert status == 1 and "and a command could run among them before the release" in said and "running" not in stock.status()
+    assert stock.turn("discard", "101") == (0, "") and nothing_left(stock)
 
 
 RULES = """#!/bin/sh

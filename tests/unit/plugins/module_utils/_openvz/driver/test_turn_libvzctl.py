@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -201,12 +202,39 @@ def test_it_is_restored_held_and_goes_on(libvzctl):
     assert (host.state / "101.actions").read_text(encoding="utf-8").split()[-1] == "post-restore"
     for verb in ("stop", "start", "chkpnt"):
         assert host.call(host.root / "bin/vzctl", verb, "101").returncode == 9
+    # Nobody gets into it, until it runs.
+    for verb in ("exec", "exec2", "enter"):
+        assert enters(host, verb) == (8, False)
     # Nothing restores it twice, and nothing takes it for a suspended one.
     assert not list(dump.parent.glob("*/inventory.img")) and not (host.area / "dump").exists()
     for _again in range(2):
         assert host.turn("resume", "101") == (0, "")
         assert not stands_still(host) and nothing_left(host) and not (host.staged / "101").exists()
-    assert (host.area / ".owner").read_text(encoding="utf-8") == "node2"
+    assert (host.area / ".owner").read_text(encoding="utf-8") == "node2" and enters(host) == (0, True)
+
+
+def enters(host, verb="exec"):
+    """The status of a command in the container, and whether it has run."""
+    mark = host.root / "entered"
+    status = host.call(host.root / "bin/vzctl", verb, "101", "touch", mark).returncode
+    return status, mark.exists()
+
+
+def test_nobody_gets_into_it_while_it_is_held_here(libvzctl):
+    """By libvzctl's own lock, and that of a CRIU that was killed is gone: then its freezer keeps who enters."""
+    dumped(libvzctl)
+    assert enters(libvzctl) == (8, False)
+
+
+def test_one_whose_entry_cannot_be_locked_is_not_restored(libvzctl):
+    host, dump = libvzctl, dumped(libvzctl)
+    arrives(host, dump)
+    with (host.root / "entry" / "101-enter.lck").open("w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        status, said = host.turn("libvzctl-restore", "101")
+        assert status == 1 and "the entry of 101 cannot be locked, and a command could run in it before the release" in said
+        assert host.status() == NONE and host.asked() == ""
+    assert host.turn("discard", "101") == (0, "") and nothing_left(host)
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,15 @@ import yaml
 ROLES = pathlib.Path(__file__).parents[6] / "roles"
 
 
-@pytest.fixture(name="ploop_host")
-def one_with_a_mounted_disk(openvz_host):
-    """Container 101 runs, and something is mounted in its root. What freezes it says so in vzctl's own log, and refuses what the kernel refuses."""
-    host = openvz_host
-    host.have()
+def with_a_disk(host):
+    """Something is mounted in its root. What freezes it says so in vzctl's own log, and refuses what the kernel refuses."""
     host.root_of_it = host.root / "vz/root/101"
     host.root_of_it.mkdir(parents=True)
     host.program("mountpoint", f"#!/bin/sh\ntest ! -e {host.root}/not-mounted\n")
     host.program(
         "fsfreeze",
         f"""#!/bin/sh
-echo "fsfreeze $*" >>{host.state}/log
+echo "fsfreeze $*$(test ! -e {host.root}/turns/101.answer || echo ' after the answer')" >>{host.state}/log
 at={host.root}/is-frozen
 if test -e {host.root}/does-not; then echo "fsfreeze: $2: failed" >&2; exit 1; fi
 case $1$(test -e $at && echo yes) in
@@ -37,6 +34,14 @@ case $1$(test -e $at && echo yes) in
 esac
 """,
     )
+
+
+@pytest.fixture(name="ploop_host")
+def one_with_a_mounted_disk(openvz_host):
+    """Container 101 runs, with a disk."""
+    host = openvz_host
+    host.have()
+    with_a_disk(host)
     host.turn("home", "101")
     (host.state / "log").unlink()
     return host
@@ -83,17 +88,25 @@ def test_a_disk_whose_root_is_not_named_is_refused_before_anything_stands_still(
     assert not (ploop_host.state / "log").exists()
 
 
-@pytest.mark.parametrize(("layout", "expected"), [("ploop", ["suspend-disk", "/vz/root/101"]), ("simfs", ["suspend", ""])])
-def test_the_role_has_a_word_of_its_own_for_a_disk(layout, expected):
+@pytest.mark.parametrize(
+    ("way", "layout", "expected"),
+    [
+        ("kernel", "ploop", ["suspend-disk", "/vz/root/101"]),
+        ("kernel", "simfs", ["suspend", ""]),
+        ("libvzctl", "ploop", ["libvzctl-dump-disk", "/vz/root/101"]),
+        ("libvzctl", "directory", ["libvzctl-dump", ""]),
+    ],
+)
+def test_the_role_has_a_word_of_its_own_for_a_disk(way, layout, expected):
     """An openvz-turn from before the freeze takes no root: it must not know the word."""
     written = yaml.safe_load((ROLES / "migrate" / "vars" / "openvz.yml").read_text(encoding="utf-8"))
     argv = written["__migrate_source_modes"]["live"]["hooks"]["freeze"]["argv"]
     ternary = {"ternary": lambda value, yes, no: yes if value else no}
     environment = jinja2.Environment()
     environment.filters.update(ternary)
-    words = written["__migrate_openvz_words"]["kernel"]["freeze"]
-    here = {"workload": {"layout": layout, "root": "/vz/root/101"}, "host": {"openvz": {"way": "kernel"}}}
-    facts = {"__migrate_here": here, "__migrate_openvz_words": {"kernel": {"freeze": environment.from_string(words).render(__migrate_here=here)}}}
+    words = written["__migrate_openvz_words"][way]["freeze"]
+    here = {"workload": {"layout": layout, "root": "/vz/root/101"}, "host": {"openvz": {"way": way}}}
+    facts = {"__migrate_here": here, "__migrate_openvz_words": {way: {"freeze": environment.from_string(words).render(__migrate_here=here)}}}
     told = [environment.from_string(argv[place]).render(**facts) for place in (1, -1)]
     assert told == expected
 
