@@ -37,7 +37,8 @@ wait
 QEMU = "kill -KILL $qemu"
 MODULE = "kill -KILL $module"
 DAEMON = "systemctl kill --signal=KILL --kill-whom=main libvirtd"
-ABORT = "virsh domjobabort kept & sleep 0.5"
+# QEMU, which is stopped, has libvirt's word waiting at its monitor.
+ABORT = "virsh domjobabort kept & until ss -xH | awk '/-kept\\/monitor.sock/ && $3 > 0 { found = 1 } END { exit !found }'; do sleep 0.01; done"
 # A file system of its own, which a command of the backup fills when all has been looked at.
 SMALL = "/srv/guest-small"
 

@@ -27,12 +27,17 @@ GUARD_SECONDS, GUARD_TRIES, GUARD_PAUSE = 15, 60, 5
 THAW = json.dumps({"execute": "guest-fsfreeze-thaw"})
 
 
+class NotThawedError(HandoverError):
+    """The agent does not say that nothing is frozen any more."""
+
+
 class Freeze:
     """Of one guest."""
 
     def __init__(self, runtime: Runtime, libvirt: Libvirt, name: str, uuid: str) -> None:
         self.runtime, self.libvirt, self.name = runtime, libvirt, name
         self.unit = f"handover-thaw-{uuid}"
+        self.due = False  # the timer goes on trying
 
     def answers(self) -> bool:
         """Whether an agent is at work in the guest."""
@@ -61,7 +66,7 @@ class Freeze:
             thawed = self._thaw()
             stood = time.monotonic() - began
         if not thawed:
-            raise HandoverError(f"the agent of {self.name} does not thaw its file systems: {self.unit}.timer goes on trying, see `journalctl -u {self.unit}`")
+            raise NotThawedError(f"the agent of {self.name} does not thaw its file systems: {self.unit}.timer goes on trying, see `journalctl -u {self.unit}`")
         if not frozen:
             return None
         if stood > FREEZE_SECONDS:
@@ -91,4 +96,10 @@ class Freeze:
             thawed = False  # nothing is known: the timer goes on
         if thawed:
             self._disarm()
+        self.due = not thawed
         return thawed
+
+    def settle(self) -> None:
+        """Tries it once more where it is due: the guest may have been stopped, and answers now. Else the timer goes on."""
+        if self.due:
+            self._thaw()

@@ -86,7 +86,7 @@ class GuestPoint:
             taken = self._bring(name, moment, facts, outside, freeze is not None)
         except BaseException as exc:
             try:
-                stopped = self._end(moment, facts)
+                stopped = self._end(moment, facts, freeze)
             finally:
                 # Its bitmap goes to the one before, which then has all since the point before.
                 if moment.checkpoint:
@@ -94,7 +94,7 @@ class GuestPoint:
             if stopped and isinstance(exc, HandoverError):
                 raise HandoverError(f"{exc}. And {stopped}") from exc
             raise
-        if stopped := self._end(moment, facts):
+        if stopped := self._end(moment, facts, freeze):
             self.module.warn(stopped)
         # The one before, and those of points that came to nothing.
         stay = moment.keep_only(moment.checkpoint)
@@ -102,10 +102,13 @@ class GuestPoint:
             self.module.warn(f"libvirt does not remove the checkpoint {stay[0]} of {facts.name}, which costs writes: try `virsh checkpoint-delete`")
         return taken
 
-    def _end(self, moment: GuestMoment | StillMoment, facts: GuestFacts) -> str:
+    def _end(self, moment: GuestMoment | StillMoment, facts: GuestFacts, freeze: Freeze | None) -> str:
         """Returns a sentence of a guest that a push has stopped."""
         moment.end()
-        return go_on(self.libvirt, facts.name) if self.mode == copy_mode.PUSH else ""
+        stopped = go_on(self.libvirt, facts.name) if self.mode == copy_mode.PUSH else ""
+        if freeze:
+            freeze.settle()
+        return stopped
 
     def _look_for_room(self, facts: GuestFacts, listed: t.Sequence[Row], place: str) -> None:
         """For the first point; what a later one needs is known when it is written. QEMU pushes a disk whole of which it does not know what was written.

@@ -23,7 +23,7 @@ from ..._core.sizes import format_size
 from ..libvirt import Libvirt
 from . import backup_xml, guest_moment
 from .backup_xml import DiskPlan
-from .freeze import Freeze
+from .freeze import Freeze, NotThawedError
 from .guest_look import OFF, GuestFacts, pairs
 from .guest_moment import GuestMoment, is_ours
 
@@ -62,7 +62,13 @@ class PushMoment(GuestMoment):
         self.sizes = {each.disk.target: self._size(each.disk.target) for each in plans}
         request = json.dumps({"store": self.store, "disks": self.disks()})
         made = {each["name"]: each.get("why", "") for each in self.keeper.pcopy.call("snapshot", "push", "--targets", "--json", "-", stdin=request)["targets"]}
-        super().begin([backup_xml.without(each, why) if (why := made[each.disk.target]) else each for each in plans], freeze)
+        try:
+            super().begin([backup_xml.without(each, why) if (why := made[each.disk.target]) else each for each in plans], freeze)
+        except NotThawedError:
+            # A guest that QEMU has stopped, for a store that is full, answers nothing. The job's end says the reason.
+            if _stands(self.libvirt, self.facts.name):
+                self.complete()
+            raise
 
     def _prepare(self) -> None:
         os.makedirs(guest_moment.PUSHED, mode=0o711, exist_ok=True)

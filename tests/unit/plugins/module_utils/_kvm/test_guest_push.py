@@ -101,6 +101,23 @@ def test_a_guest_that_a_full_store_has_stopped_goes_on(guest_host, take, reason,
     assert ("resume" in guest_host.said) is resumed
 
 
+def test_a_guest_that_was_stopped_while_frozen_is_thawed_when_it_goes_on(guest_host, take):
+    """It does not answer the thaw, and that is not the reason that is told."""
+    guest_host.push_ends, guest_host.reason = FULL, "I/O error"
+    guest_host.agent["guest-fsfreeze-thaw"] = [None, 1]
+    with pytest.raises(HandoverError, match=r"^QEMU did not write the disks of web: No space left .*\. And a write of web failed meanwhile, .* resumed$"):
+        take()
+    said = guest_host.said[guest_host.said.index("resume") :]
+    assert said[:3] == ["resume", "thaw", "guard off"]
+
+
+def test_one_that_was_not_stopped_and_does_not_thaw_is_told(guest_host, take):
+    guest_host.agent["guest-fsfreeze-thaw"] = None
+    with pytest.raises(HandoverError, match="the agent of web does not thaw its file systems"):
+        take()
+    assert "resume" not in guest_host.said and guest_host.said[-1] != "guard off"
+
+
 def test_a_guest_is_not_resumed_before_the_job_has_gone(guest_host, take, monkeypatch):
     def too_late(_moment):
         raise HandoverError("too late")
