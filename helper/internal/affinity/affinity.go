@@ -9,13 +9,12 @@ package affinity
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Threads are processors by thread: those of the threads that are bound to some.
@@ -25,41 +24,29 @@ type Threads map[int][]int
 // not run on all processors that another one may run on.
 func Read(cgroup string) (Threads, error) {
 	sets, widest := map[int]unix.CPUSet{}, 0
-	err := filepath.WalkDir(cgroup, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(filepath.Join(path, "cgroup.threads"))
-		if err != nil {
-			return err
-		}
-		for _, field := range strings.Fields(string(text)) {
-			thread, err := strconv.Atoi(field)
+	err := tasks.InCgroup(cgroup, func(proc string) error {
+		return tasks.Threads(proc, func(thread string) error {
+			number, inside, err := numbers(thread)
 			if err != nil {
-				return fmt.Errorf("%s: a thread %q", path, field)
+				return err
 			}
 			var set unix.CPUSet
-			if err := unix.SchedGetaffinity(thread, &set); err != nil {
-				return fmt.Errorf("thread %d: %w", thread, err)
+			if err := unix.SchedGetaffinity(number, &set); err != nil {
+				return fmt.Errorf("thread %d: %w", number, err)
 			}
-			sets[thread] = set
+			sets[inside] = set
 			widest = max(widest, set.Count())
-		}
-		return nil
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("affinity: %w", err)
 	}
 	bound := Threads{}
-	for thread, set := range sets {
-		if set.Count() == widest {
-			continue
+	for inside, set := range sets {
+		if set.Count() < widest {
+			bound[inside] = processors(&set)
 		}
-		inside, err := numberInside(strconv.Itoa(thread))
-		if err != nil {
-			return nil, err
-		}
-		bound[inside] = processors(&set)
 	}
 	return bound, nil
 }
@@ -72,30 +59,23 @@ func (t Threads) Bind(root string) (unbound []int, err error) {
 		return nil, nil
 	}
 	bound := map[int]bool{}
-	for pids := []string{root}; len(pids) > 0; pids = pids[1:] {
-		tasks, err := os.ReadDir(filepath.Join("/proc", pids[0], "task"))
-		if err != nil {
-			return nil, fmt.Errorf("affinity: %w", err)
-		}
-		for _, task := range tasks {
-			inside, err := numberInside(task.Name())
-			if err != nil {
-				return nil, err
+	err = tasks.Descending(root, func(proc string) error {
+		return tasks.Threads(proc, func(thread string) error {
+			number, inside, err := numbers(thread)
+			wanted, ok := t[inside]
+			if err != nil || !ok {
+				return err
 			}
-			if wanted, ok := t[inside]; ok {
-				bound[inside] = true
-				if fits, err := bind(task.Name(), wanted); err != nil {
-					return nil, err
-				} else if !fits {
-					unbound = append(unbound, inside)
-				}
+			bound[inside] = true
+			fits, err := bind(number, wanted)
+			if err == nil && !fits {
+				unbound = append(unbound, inside)
 			}
-			children, err := os.ReadFile(filepath.Join("/proc", pids[0], "task", task.Name(), "children"))
-			if err != nil {
-				return nil, fmt.Errorf("affinity: %w", err)
-			}
-			pids = append(pids, strings.Fields(string(children))...)
-		}
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("affinity: %w", err)
 	}
 	for inside := range t {
 		if !bound[inside] {
@@ -105,38 +85,27 @@ func (t Threads) Bind(root string) (unbound []int, err error) {
 	return unbound, nil
 }
 
-func bind(thread string, wanted []int) (fits bool, err error) {
-	number, err := strconv.Atoi(thread)
-	if err != nil {
-		return false, fmt.Errorf("affinity: a thread %q", thread)
-	}
+func bind(thread int, wanted []int) (fits bool, err error) {
 	var set unix.CPUSet
 	for _, processor := range wanted {
 		set.Set(processor)
 	}
-	err = unix.SchedSetaffinity(number, &set)
+	err = unix.SchedSetaffinity(thread, &set)
 	if errors.Is(err, unix.EINVAL) { // this host has none of them
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("affinity: binding thread %d: %w", number, err)
+		return false, fmt.Errorf("binding thread %d: %w", thread, err)
 	}
 	return true, nil
 }
 
-// numberInside is the number of a thread in the innermost of its namespaces.
-func numberInside(thread string) (int, error) {
-	text, err := os.ReadFile(filepath.Join("/proc", thread, "status"))
-	if err != nil {
-		return 0, fmt.Errorf("affinity: %w", err)
+// numbers are a thread's numbers: on this host, and in the innermost of its namespaces.
+func numbers(thread string) (number, inside int, err error) {
+	if inside, err = tasks.Inside(thread); err == nil {
+		number, err = strconv.Atoi(filepath.Base(thread))
 	}
-	for line := range strings.Lines(string(text)) {
-		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			all := strings.Fields(numbers)
-			return strconv.Atoi(all[len(all)-1])
-		}
-	}
-	return 0, fmt.Errorf("affinity: the kernel does not tell the number that thread %s has inside", thread)
+	return number, inside, err
 }
 
 func processors(set *unix.CPUSet) (all []int) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/affinity"
@@ -20,6 +19,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/settings"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // CanSettings is the word of a destination that gives the workload's network
@@ -117,16 +117,9 @@ func anyProcess(cgroup string) (pid string, err error) {
 	if cgroup == "" {
 		return "", nil
 	}
-	err = filepath.WalkDir(cgroup, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		if found := strings.Fields(string(b)); len(found) > 0 {
-			pid = found[0]
-			return filepath.SkipAll
-		}
-		return err
+	err = tasks.InCgroup(cgroup, func(proc string) error {
+		pid = filepath.Base(proc)
+		return fs.SkipAll
 	})
 	if err != nil {
 		return "", fmt.Errorf("session: the workload's cgroup: %w", err)
