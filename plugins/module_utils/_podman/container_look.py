@@ -69,7 +69,7 @@ class Look:
             "conmon_gone": facts_of.conmon_gone(self.inspect),
             "huge_pages": facts_of.huge_pages(pids),
             "multicast": task_facts.multicast_groups(pid) if self.facts["networks"] else [],
-            "pinned": task_facts.pinned(pid, pids),
+            "pinned": task_facts.pinned(pids),
             **self._own_network(pid),
         }
 

@@ -119,7 +119,9 @@ STATE: dict[str, dict[str, Row]] = {
         "a systemd of one user (user@.service)": Row(REFUSED, "mask that unit; logins work without", "user_managers"),
         "a tracer": Row(REFUSED, "end the debugger", "traced"),
         "settings of the network namespace (--sysctl net.*)": Row(CARRIED, "by the session; the destination's kernel has to know them", "sysctls"),
-        "the processors that a thread is bound to": Row(CARRIED, "by the session; told where the destination lacks one of them", "affinity"),
+        "the processors that a thread is bound to": Row(
+            CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"
+        ),
         "a system call filter": Row(CARRIED, "by CRIU, where the host lets it", "seccomp"),
         "addresses, routes and rules for routes that the container made, or took away": Row(
             CARRIED, "by the session, before there is a socket, and compared before the release"

@@ -10,7 +10,7 @@ import os
 import re
 import typing as t
 
-from .._core.host import read_text
+from .._core.host import numbers, processors_left, read_text
 from .container_facts import name_of
 
 # Groups that every host is in: all hosts, of IPv4 and of IPv6 by interface and by link.
@@ -36,13 +36,17 @@ def multicast_groups(pid: int, proc: str = "/proc") -> list[str]:
     return sorted(found)
 
 
-def pinned(root: int, pids: t.Iterable[int], proc: str = "/proc") -> Found:
-    """Processes with a thread that may run on other processors than the container as a whole, and on which these may."""
-    whole = _processors(os.path.join(proc, "{0}/task/{0}".format(root)))
-    widest = max([whole, *(_processors(task) for pid in pids for task in _tasks(pid, proc))], key=len)
+def pinned(pids: t.Iterable[int], proc: str = "/proc", root: str = "/") -> Found:
+    """Processes with a thread that may not run on all processors that its cgroup leaves it, and on which these may.
+
+    Those that the host keeps from its own init, and so from all that it starts, do not count.
+    """
+    of_init = _processors(os.path.join(proc, "1"))
     found = []
     for pid in pids:
-        bound = [processors for processors in map(_processors, _tasks(pid, proc)) if processors not in (set(), widest)]
+        left = processors_left(pid, proc, root)
+        left = left & of_init or left
+        bound = [processors for processors in map(_processors, _tasks(pid, proc)) if processors and not processors >= left]
         if bound:
             found.append({"process": name_of(pid, proc), "pid": pid, "processors": sorted(set().union(*bound))})
     return found
@@ -58,8 +62,4 @@ def _tasks(pid: int, proc: str) -> list[str]:
 
 def _processors(task: str) -> set[int]:
     match = re.search(r"^Cpus_allowed_list:\s+(\S+)", read_text(os.path.join(task, "status")), re.M)
-    found: set[int] = set()
-    for part in match.group(1).split(",") if match else []:
-        first, _dash, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+    return set(numbers(match.group(1))) if match else set()

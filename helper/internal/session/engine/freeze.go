@@ -421,7 +421,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	return r.held()
+	return held(r)
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {

@@ -10,9 +10,9 @@ import (
 )
 
 // held gives the restored tasks, which have not run yet, what CRIU has not, and looks at them.
-func (r *criuRestore) held() error {
+func held(r *criuRestore) error {
 	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), hasTmpfs(r.Session, r.part, r.gate.Root()), r.giveAttributes(), r.lead(), r.hasJoined()); err != nil {
-		return r.because(err)
+		return because(r, err)
 	}
 	if !r.Spec.Network.Silent {
 		return nil
@@ -29,21 +29,21 @@ const endLimit = time.Second
 
 // because puts the end of a restore that is held before what was found in its tasks: they have
 // ended with it.
-func (r *criuRestore) because(err error) error {
+func because(r *criuRestore, err error) error {
 	limit := time.Millisecond
 	if tasks.Gone(err) {
 		limit = endLimit
 	}
 	select {
 	case <-r.p.Done():
-		return errors.Join(r.endedHeld(), err)
+		return errors.Join(endedHeld(r), err)
 	case <-time.After(limit):
 		return err
 	}
 }
 
 // endedHeld is for a restore whose command has ended before it was let go: it never runs here.
-func (r *criuRestore) endedHeld() error {
+func endedHeld(r *criuRestore) error {
 	why := r.p.Err()
 	if why == nil {
 		why = errors.New("it has not waited for its answer")
