@@ -118,7 +118,9 @@ STATE: dict[str, dict[str, Row]] = {
         "a namespace inside the container's": Row(REFUSED, "run the process without it", "nested_namespaces"),
         "a systemd of one user (user@.service)": Row(REFUSED, "mask that unit; logins work without", "user_managers"),
         "a tracer": Row(REFUSED, "end the debugger", "traced"),
-        "settings of the network namespace (--sysctl net.*)": Row(CARRIED, "by the session; the destination's kernel has to know them", "sysctls"),
+        "settings of the network namespace (--sysctl net.*)": Row(
+            CARRIED, "by the session, as they are when it is frozen, and compared before the release; the destination's kernel has to know them", "sysctls"
+        ),
         "the processors that a thread is bound to": Row(
             CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"
         ),
