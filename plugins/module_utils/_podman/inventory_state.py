@@ -87,7 +87,9 @@ STATE: dict[str, dict[str, Row]] = {
         "a connection that waits to be accepted": Row(CARRIED, "the session has the container accept it before the freeze"),
         "UDP, ICMP, raw, packet, netlink": Row(CARRIED, _CRIU),
         "Unix, inside the container": Row(CARRIED, _CRIU),
-        "memberships in multicast groups": Row(REFUSED, "move it offline, or have the program join again", "multicast"),
+        "memberships in multicast groups": Row(
+            REFUSED, "move it offline, or have the program join again; those that it joins after the check take the move back", "multicast"
+        ),
         "MPTCP, SCTP, vsock and others": Row(REFUSED, "end the process that opened it", "sockets"),
     },
     "Memory": {

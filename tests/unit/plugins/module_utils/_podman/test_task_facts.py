@@ -26,12 +26,34 @@ IGMP6 = """1    lo              ff020000000000000000000000000001     1 0000000C 
 """
 
 
-def test_groups_that_not_every_host_is_in(tmp_path):
-    for ours, theirs, found in (("010000E0", "ff010000000000000000000000000001", []), ("FB0000E0", "ff010000000000000000000000000001", ["eth0"]),
-                                ("010000E0", "ff0200000000000000000000000000fb", ["eth0"])):  # fmt: skip
-        write(tmp_path, "7/net/igmp", IGMP.format(ours))
-        write(tmp_path, "7/net/igmp6", IGMP6.format(theirs))
-        assert facts.multicast_groups(7, str(tmp_path)) == found
+ROUTER = "".join("2    eth0            {0}     1 00000004 0\n".format(group) for group in facts._EVERY_ROUTER)  # pylint: disable=protected-access
+
+
+def namespaces(root, own):
+    for place, number in (("self", 1), ("7", 2 if own else 1)):
+        (root / place / "ns").mkdir(parents=True)
+        (root / place / "ns/net").symlink_to("net:[{0}]".format(number))
+
+
+@pytest.mark.parametrize(("ours", "theirs", "found"), [
+    ("010000E0", IGMP6.format("ff010000000000000000000000000001"), []),
+    ("FB0000E0", IGMP6.format("ff010000000000000000000000000001"), ["eth0"]),
+    ("010000E0", IGMP6.format("ff0200000000000000000000000000fb"), ["eth0"]),
+    ("010000E0", ROUTER, []),
+    ("010000E0", ROUTER.replace("     1 ", "     2 ", 1), ["eth0"]),  # a program joined it, too
+    ("010000E0", ROUTER.splitlines(True)[1], ["eth0"]),  # and here a program alone
+])  # fmt: skip
+def test_groups_that_not_every_host_is_in(tmp_path, ours, theirs, found):
+    namespaces(tmp_path, own=True)
+    write(tmp_path, "7/net/igmp", IGMP.format(ours))
+    write(tmp_path, "7/net/igmp6", theirs)
+    assert facts.multicast_groups(7, str(tmp_path)) == found
+
+
+def test_groups_of_the_host_are_no_containers(tmp_path):
+    namespaces(tmp_path, own=False)
+    write(tmp_path, "7/net/igmp", IGMP.format("FB0000E0"))
+    assert facts.multicast_groups(7, str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(("left", "of_init", "found"), [
