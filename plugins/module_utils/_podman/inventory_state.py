@@ -99,13 +99,16 @@ STATE: dict[str, dict[str, Row]] = {
         "huge pages": Row(CARRIED, "by CRIU, if the destination has as many free", "huge_pages"),
     },
     "Timers and clocks": {
-        "interval timers, POSIX timers": Row(CARRIED, _CRIU),
+        "interval timers": Row(CARRIED, "by CRIU, which arms them; nobody but the task can ask for them"),
+        "POSIX timers": Row(CARRIED, "by CRIU; the session looks that they are there before the release"),
         "a sleep that asks for the time that remains (on x86-64)": Row(
             CARRIED, "the session has it made again for that time, also on the source if the dump comes to nothing"
         ),
         "a poll without a limit, a futex until a point of time (on x86-64)": Row(CARRIED, "the session has it made again in the same way"),
         "another sleep, a wait with a limit": Row(CARRIED, "as after a signal: it returns EINTR, and a program that does not expect that may end"),
-        "a timerfd that fires again and again": Row(CARRIED, "by CRIU; one that fires in the pause is armed again in the dump"),
+        "a timerfd that fires again and again": Row(
+            CARRIED, "by CRIU; one that fires in the pause is armed again in the dump, and the session looks that it is before the release"
+        ),
         "the monotonic clock": Row(CARRIED, "by CRIU, in a time namespace"),
         "the wall clock": Row(SAME, "both hosts' clocks are compared", "clock"),
     },

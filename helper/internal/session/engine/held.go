@@ -11,7 +11,7 @@ import (
 
 // held gives the restored tasks, which have not run yet, what CRIU has not, and looks at them.
 func held(r *criuRestore) error {
-	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), hasTmpfs(r.Session, r.part, r.gate.Root()), r.giveAttributes(), r.lead(), r.hasJoined(), hasGroups(r)); err != nil {
+	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), hasTmpfs(r.Session, r.part, r.gate.Root()), r.giveAttributes(), r.lead(), r.hasJoined(), hasGroups(r), hasTimers(r)); err != nil {
 		return because(r, err)
 	}
 	if !r.Spec.Network.Silent {
