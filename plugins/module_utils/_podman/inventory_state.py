@@ -99,7 +99,7 @@ STATE: dict[str, dict[str, Row]] = {
         "huge pages": Row(CARRIED, "by CRIU, if the destination has as many free", "huge_pages"),
     },
     "Timers and clocks": {
-        "interval timers": Row(CARRIED, "by CRIU, which arms them; nobody but the task can ask for them"),
+        "interval timers": Row(CARRIED, "by CRIU, which arms them; only the task itself can ask for them"),
         "POSIX timers": Row(CARRIED, "by CRIU; the session looks that they are there before the release"),
         "a sleep that asks for the time that remains (on x86-64)": Row(
             CARRIED, "the session has it made again for that time, also on the source if the dump comes to nothing"
