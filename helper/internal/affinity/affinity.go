@@ -1,6 +1,6 @@
 // Package affinity carries the processors that a workload's threads are bound to.
 //
-// CRIU restores a thread without them: it may run where CRIU itself may. So the source
+// CRIU restores a thread without them: it may run where CRIU may. So the source
 // reads them when the threads stand still, and the destination binds its threads again
 // before the first instruction of the workload. A thread is known on both hosts by its
 // number inside the workload.
@@ -9,93 +9,96 @@ package affinity
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Threads are processors by thread: those of the threads that are bound to some.
 type Threads map[int][]int
 
-// Read reads the threads of a cgroup and of those below it. Bound is a thread that may
-// not run on all processors that another one may run on.
+// initTask is the host's first process.
+var initTask = 1
+
+// Read reads the threads of a cgroup and of those below it. Bound is a thread that may not run
+// on all processors that its cgroup leaves it. Those that this host keeps from its own init,
+// and so from all that it starts, do not count.
 func Read(cgroup string) (Threads, error) {
-	sets, widest := map[int]unix.CPUSet{}, 0
-	err := filepath.WalkDir(cgroup, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(filepath.Join(path, "cgroup.threads"))
-		if err != nil {
-			return err
-		}
-		for _, field := range strings.Fields(string(text)) {
-			thread, err := strconv.Atoi(field)
-			if err != nil {
-				return fmt.Errorf("%s: a thread %q", path, field)
-			}
-			var set unix.CPUSet
-			if err := unix.SchedGetaffinity(thread, &set); err != nil {
-				return fmt.Errorf("thread %d: %w", thread, err)
-			}
-			sets[thread] = set
-			widest = max(widest, set.Count())
-		}
-		return nil
-	})
+	bound := Threads{}
+	cgroups, err := newLimits()
 	if err != nil {
 		return nil, fmt.Errorf("affinity: %w", err)
 	}
-	bound := Threads{}
-	for thread, set := range sets {
-		if set.Count() == widest {
-			continue
-		}
-		inside, err := numberInside(strconv.Itoa(thread))
-		if err != nil {
-			return nil, err
-		}
-		bound[inside] = processors(&set)
+	var ofInit unix.CPUSet
+	if err := unix.SchedGetaffinity(initTask, &ofInit); err != nil {
+		return nil, fmt.Errorf("affinity: this host's init: %w", err)
+	}
+	err = tasks.InCgroup(cgroup, func(proc string) error {
+		return tasks.Threads(proc, func(thread string) error {
+			number, inside, err := numbers(thread)
+			if err != nil {
+				return err
+			}
+			left, err := cgroups.of(thread)
+			if err != nil {
+				return err
+			}
+			if host := common(&left, &ofInit); host.Count() > 0 {
+				left = host
+			}
+			var set unix.CPUSet
+			if err := unix.SchedGetaffinity(number, &set); err != nil {
+				return fmt.Errorf("thread %d: %w", number, err)
+			}
+			if common(&set, &left) != left {
+				bound[inside] = processors(&set)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("affinity: %w", err)
 	}
 	return bound, nil
 }
 
 // Bind binds the threads of the processes that descend from root, and of root, a process
-// ID on this host. Processors that this host does not have are left out; a thread that
-// would be left with none is not bound, and told.
+// ID on this host, and looks that they are. Processors that this host does not have, or the
+// cgroup here does not leave them, are left out; a thread that would be left with none is not
+// bound, and told.
 func (t Threads) Bind(root string) (unbound []int, err error) {
 	if len(t) == 0 {
 		return nil, nil
 	}
 	bound := map[int]bool{}
-	for pids := []string{root}; len(pids) > 0; pids = pids[1:] {
-		tasks, err := os.ReadDir(filepath.Join("/proc", pids[0], "task"))
-		if err != nil {
-			return nil, fmt.Errorf("affinity: %w", err)
-		}
-		for _, task := range tasks {
-			inside, err := numberInside(task.Name())
+	cgroups, err := newLimits()
+	if err != nil {
+		return nil, fmt.Errorf("affinity: %w", err)
+	}
+	err = tasks.Descending(root, func(proc string) error {
+		return tasks.Threads(proc, func(thread string) error {
+			number, inside, err := numbers(thread)
+			wanted, ok := t[inside]
+			if err != nil || !ok {
+				return err
+			}
+			bound[inside] = true
+			left, err := cgroups.of(thread)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			if wanted, ok := t[inside]; ok {
-				bound[inside] = true
-				if fits, err := bind(task.Name(), wanted); err != nil {
-					return nil, err
-				} else if !fits {
-					unbound = append(unbound, inside)
-				}
+			fits, err := bind(number, wanted, &left)
+			if err == nil && !fits {
+				unbound = append(unbound, inside)
 			}
-			children, err := os.ReadFile(filepath.Join("/proc", pids[0], "task", task.Name(), "children"))
-			if err != nil {
-				return nil, fmt.Errorf("affinity: %w", err)
-			}
-			pids = append(pids, strings.Fields(string(children))...)
-		}
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("affinity: %w", err)
 	}
 	for inside := range t {
 		if !bound[inside] {
@@ -105,38 +108,38 @@ func (t Threads) Bind(root string) (unbound []int, err error) {
 	return unbound, nil
 }
 
-func bind(thread string, wanted []int) (fits bool, err error) {
-	number, err := strconv.Atoi(thread)
-	if err != nil {
-		return false, fmt.Errorf("affinity: a thread %q", thread)
-	}
-	var set unix.CPUSet
+// setAffinity is the kernel's call; a test has it do nothing.
+var setAffinity = unix.SchedSetaffinity
+
+// bind binds a thread to those of the wanted processors that it may have here.
+func bind(thread int, wanted []int, left *unix.CPUSet) (fits bool, err error) {
+	var set, is unix.CPUSet
 	for _, processor := range wanted {
 		set.Set(processor)
 	}
-	err = unix.SchedSetaffinity(number, &set)
-	if errors.Is(err, unix.EINVAL) { // this host has none of them
+	err = setAffinity(thread, &set)
+	if errors.Is(err, unix.EINVAL) { // it has none of them here
 		return false, nil
 	}
+	if err == nil {
+		err = unix.SchedGetaffinity(thread, &is)
+	}
 	if err != nil {
-		return false, fmt.Errorf("affinity: binding thread %d: %w", number, err)
+		return false, fmt.Errorf("binding thread %d: %w", thread, err)
+	}
+	if here := common(&set, left); is != here {
+		return false, fmt.Errorf("thread %d was bound to the processors %v on the source, and here to %v in the place of %v: look for a program that binds the threads of others",
+			thread, wanted, processors(&is), processors(&here))
 	}
 	return true, nil
 }
 
-// numberInside is the number of a thread in the innermost of its namespaces.
-func numberInside(thread string) (int, error) {
-	text, err := os.ReadFile(filepath.Join("/proc", thread, "status"))
-	if err != nil {
-		return 0, fmt.Errorf("affinity: %w", err)
+// numbers are a thread's numbers: on this host, and in the innermost of its namespaces.
+func numbers(thread string) (number, inside int, err error) {
+	if inside, err = tasks.Inside(thread); err == nil {
+		number, err = strconv.Atoi(filepath.Base(thread))
 	}
-	for line := range strings.Lines(string(text)) {
-		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			all := strings.Fields(numbers)
-			return strconv.Atoi(all[len(all)-1])
-		}
-	}
-	return 0, fmt.Errorf("affinity: the kernel does not tell the number that thread %s has inside", thread)
+	return number, inside, err
 }
 
 func processors(set *unix.CPUSet) (all []int) {

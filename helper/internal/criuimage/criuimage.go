@@ -8,10 +8,8 @@ package criuimage
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -61,67 +59,6 @@ func replaceFile(path string, b []byte) error {
 		return err
 	}
 	return os.Rename(mended, path)
-}
-
-// Of fdinfo.proto: file_entry has the timerfd in field 12. Of timerfd.proto: its fields.
-const (
-	fileTimer    protowire.Number = 12
-	timerTicks   protowire.Number = 5
-	timerSeconds protowire.Number = 7 // until it fires next
-	timerNanos   protowire.Number = 8
-	everySeconds protowire.Number = 9 // its interval
-	everyNanos   protowire.Number = 10
-)
-
-// MendTimers arms periodic timerfds that fired while their tasks were frozen, in the
-// dump in dir, and returns how many there were.
-//
-// The kernel arms such a timer again when the task reads it, and until then tells an
-// interval and no time that is left; CRIU restores that as a timer that is disarmed, and
-// it never fires again. It gets its interval as the time that is left, as CRIU itself
-// does for setitimer. A timer that has not fired and has no time left is disarmed
-// by its task, and stays so.
-func MendTimers(dir string) (int, error) {
-	path := filepath.Join(dir, "files.img")
-	b, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	} else if err != nil {
-		return 0, fmt.Errorf("criuimage: %w", err)
-	}
-	changed, n, err := mendTimers(b)
-	if err == nil && n > 0 {
-		err = replaceFile(path, changed)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("criuimage: %s: %w", path, err)
-	}
-	return n, nil
-}
-
-func mendTimers(b []byte) (changed []byte, mended int, err error) {
-	files, err := entries(b, filesMagic)
-	if err != nil {
-		return nil, 0, err
-	}
-	for i, file := range files {
-		files[i], err = rewrite(file, func(n protowire.Number, timer []byte) ([]byte, error) {
-			if n != fileTimer {
-				return timer, nil
-			}
-			numbers, err := varints(timer)
-			if err != nil || numbers[timerTicks] == 0 || numbers[timerSeconds] != 0 || numbers[timerNanos] != 0 ||
-				numbers[everySeconds] == 0 && numbers[everyNanos] == 0 {
-				return timer, err
-			}
-			mended++
-			return setVarints(timer, map[protowire.Number]uint64{timerSeconds: numbers[everySeconds], timerNanos: numbers[everyNanos]})
-		})
-		if err != nil {
-			return nil, 0, fmt.Errorf("entry %d: %w", i, err)
-		}
-	}
-	return image(files, filesMagic), mended, nil
 }
 
 // rewrite gives each field that is bytes, as messages are, to into, and keeps the rest.

@@ -108,9 +108,20 @@ func ReadTerminals(dir string) (t Terminals, err error) {
 
 // openTerminals are the descriptors of these files.
 func openTerminals(dir string, files map[uint64]OpenTerminal) (open []OpenTerminal, err error) {
+	return open, eachOpen(dir, func(file uint64, process, descriptor int) {
+		if f, ok := files[file]; ok {
+			f.Process, f.Descriptor = process, descriptor
+			open = append(open, f)
+		}
+	})
+}
+
+// eachOpen tells do of each open file: its number in the dump, the number of a process inside the
+// workload, and the descriptor there.
+func eachOpen(dir string, do func(file uint64, process, descriptor int)) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "ids-*.img"))
 	if err != nil {
-		return nil, fmt.Errorf("criuimage: %w", err)
+		return fmt.Errorf("criuimage: %w", err)
 	}
 	for _, path := range paths {
 		process, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "ids-"), ".img"))
@@ -123,21 +134,18 @@ func openTerminals(dir string, files map[uint64]OpenTerminal) (open []OpenTermin
 			table = numbers[idsFiles]
 			return err
 		}); err != nil {
-			return nil, err
+			return err
 		}
 		err = eachEntry(filepath.Join(dir, fmt.Sprintf("fdinfo-%d.img", table)), fdinfoMagic, func(entry []byte) error {
 			numbers, err := varints(entry)
-			if f, ok := files[numbers[fdinfoID]]; ok {
-				f.Process, f.Descriptor = process, int(numbers[fdinfoFD])
-				open = append(open, f)
-			}
+			do(numbers[fdinfoID], process, int(numbers[fdinfoFD]))
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return open, nil
+	return nil
 }
 
 // eachEntry gives the messages of an image to do; an image that is not there has none.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // SQLite knows a file by its device and its inode, as they were when it was opened
@@ -55,15 +57,13 @@ func (c Cgroup) FindDatabase(matters func(*Database) bool) (found *Database, err
 func databaseOf(proc string, matters func(*Database) bool) (*Database, error) {
 	folder := filepath.Join(proc, "fd")
 	links, err := os.ReadDir(folder)
-	if gone(err) {
-		return nil, nil
-	} else if err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for _, l := range links {
 		link := filepath.Join(folder, l.Name())
 		path, err := os.Readlink(link)
-		if gone(err) {
+		if tasks.Gone(err) {
 			continue
 		} else if err != nil {
 			return nil, err
@@ -86,7 +86,7 @@ func databaseOf(proc string, matters func(*Database) bool) (*Database, error) {
 func (d *Database) is(link string) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_SIZE, &st)
-	if gone(err) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if tasks.Gone(err) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("%s: %w", link, err)

@@ -2,9 +2,12 @@ package hooks
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Held returns an error if no process holds a task of the cgroup as a debugger does.
@@ -29,26 +32,23 @@ func (c Cgroup) Held() error {
 func (c Cgroup) LetGo() (bool, error) {
 	let := true
 	err := c.EachTask(func(proc string) error {
-		threads, err := os.ReadDir(filepath.Join(proc, "task"))
-		for _, thread := range threads {
-			status, err := os.ReadFile(filepath.Join(proc, "task", thread.Name(), "status"))
-			if gone(err) {
-				continue
-			}
+		err := tasks.Threads(proc, func(thread string) error {
+			status, err := os.ReadFile(filepath.Join(thread, "status"))
 			if err != nil {
 				return err
 			}
 			if _, held := holding(string(status)); held {
 				let = false
-				return filepath.SkipAll
+				return fs.SkipAll
 			}
-		}
-		if gone(err) {
-			err = nil
+			return nil
+		})
+		if err == nil && !let {
+			return fs.SkipAll
 		}
 		return err
 	})
-	if err != nil && !gone(err) {
+	if err != nil && !tasks.Gone(err) {
 		return false, fmt.Errorf("hooks: the frozen tasks: %w", err)
 	}
 	return let, nil

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Memory is how much of the cgroup's tasks a dump carries: the anonymous memory of
@@ -51,7 +53,7 @@ func MemoryAvailable() (int64, error) {
 func (c Cgroup) Forked() (more int64, err error) {
 	err = c.EachTask(func(proc string) error {
 		rollup, err := os.ReadFile(filepath.Join(proc, "smaps_rollup"))
-		if gone(err) {
+		if tasks.Gone(err) { // or its memory, by which it has begun another program
 			return nil
 		} else if err != nil {
 			return err

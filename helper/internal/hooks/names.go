@@ -1,7 +1,6 @@
 package hooks
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // NeedsNames looks for files of the cgroup's tasks that CRIU would give a name while
@@ -36,33 +37,16 @@ func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
 }
 
 // EachTask calls do with the folder in /proc of each task in the cgroup and in
-// those below it.
+// those below it; those that end meanwhile are left out.
 func (c Cgroup) EachTask(do func(proc string) error) error {
-	return filepath.WalkDir(string(c), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || entry.Name() != "cgroup.procs" {
-			return err
-		}
-		list, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, pid := range strings.Fields(string(list)) {
-			if err := do(filepath.Join("/proc", pid)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return tasks.InCgroup(string(c), do)
 }
 
-// eachStatus calls do with the kernel's status of each of them; those that have ended
-// since are left out.
+// eachStatus calls do with the kernel's status of each of them.
 func (c Cgroup) eachStatus(do func(proc, status string) error) error {
 	return c.EachTask(func(proc string) error {
 		status, err := os.ReadFile(filepath.Join(proc, "status"))
-		if gone(err) {
-			return nil
-		} else if err != nil {
+		if err != nil {
 			return err
 		}
 		return do(proc, string(status))
@@ -72,16 +56,14 @@ func (c Cgroup) eachStatus(do func(proc, status string) error) error {
 // needsName looks through one folder of links to a process's open files.
 func needsName(folder string, devices map[uint64]bool) (string, error) {
 	links, err := os.ReadDir(folder)
-	if gone(err) { // a task that has ended and is not buried yet
-		return "", nil
-	} else if err != nil {
+	if err != nil {
 		return "", err
 	}
 	root := filepath.Join(filepath.Dir(folder), "root")
 	for _, l := range links {
 		link := filepath.Join(folder, l.Name())
 		open, err := stat(link, 0)
-		if gone(err) {
+		if tasks.Gone(err) {
 			continue // CRIU's own, in a task that it holds: the mappings of its parasite come and go
 		} else if err != nil {
 			return "", err
@@ -90,7 +72,7 @@ func needsName(folder string, devices map[uint64]bool) (string, error) {
 			continue
 		}
 		name, err := os.Readlink(link)
-		if gone(err) {
+		if tasks.Gone(err) {
 			continue
 		} else if err != nil {
 			return "", err
@@ -101,12 +83,6 @@ func needsName(folder string, devices map[uint64]bool) (string, error) {
 		}
 	}
 	return "", nil
-}
-
-// gone is for an entry that has vanished since it was listed, or whose task has
-// ended.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
 // file identifies a file, to compare two names.

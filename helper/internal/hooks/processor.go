@@ -20,9 +20,7 @@ func (c Cgroup) ProcessorTime() (time.Duration, error) {
 	var sum time.Duration
 	err := c.EachTask(func(proc string) error {
 		stat, err := os.ReadFile(filepath.Join(proc, "stat"))
-		if gone(err) {
-			return nil
-		} else if err != nil {
+		if err != nil {
 			return err
 		}
 		had, err := processorTime(string(stat))

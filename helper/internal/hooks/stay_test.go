@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func init() {
@@ -189,10 +191,11 @@ func TestTheProcessLeftBehindTriesAgain(t *testing.T) {
 		t.Fatalf("it gave up: %v", err)
 	case <-time.After(5 * stayPause):
 	}
-	// The file appears with all that is in it: a thaw between its making and its text would be written over.
+	// The file appears with all that is in it, in the place of the folder: a thaw between its making and its text would be written
+	// over, and with neither there the cgroup would seem to have gone.
 	whole := filepath.Join(dir, "whole")
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "cgroup", eventsFile), []byte("frozen 1\n"), 0o600), os.WriteFile(whole, []byte("1"), 0o600),
-		os.Remove(freeze), os.Rename(whole, freeze)); err != nil {
+		unix.Renameat2(unix.AT_FDCWD, whole, unix.AT_FDCWD, freeze, unix.RENAME_EXCHANGE)); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/criuimage"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // An inotify or fanotify descriptor names the files that it watches by handles. Those of the
@@ -62,14 +63,12 @@ type inode struct{ device, number uint64 }
 func watchedBy(proc string, wanted map[inode]bool) error {
 	folder := filepath.Join(proc, "fdinfo")
 	files, err := os.ReadDir(folder)
-	if gone(err) {
-		return nil
-	} else if err != nil {
+	if err != nil {
 		return err
 	}
 	for _, f := range files {
 		text, err := os.ReadFile(filepath.Join(folder, f.Name()))
-		if gone(err) {
+		if tasks.Gone(err) {
 			continue
 		} else if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/livefleet/handover/helper/internal/precopy"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Frozen is the memory of tasks which stand still and which CRIU dumps with lazy pages:
@@ -51,7 +52,9 @@ func (f *Frozen) Beside(ctx context.Context, give Give) error {
 			file := f.files[pid]
 			proc := filepath.Dir(file.Name())
 			calm, err := calm(proc)
-			if err != nil {
+			if tasks.Gone(err) { // whether it has left memory behind, the dump tells
+				continue
+			} else if err != nil {
 				return fmt.Errorf("lazy: the frozen task %d: %w", pid, err)
 			}
 			if !calm {

@@ -179,7 +179,10 @@ func TestNoMoreIsReadThanThreadsHold(t *testing.T) {
 	read := memoryOf(func(b []byte, _ int64) (int, error) { reads.Add(1); return len(b), nil })
 	done := make(chan error, 1)
 	go func() { done <- p.all(t.Context(), only(read, 50)) }()
-	time.Sleep(200 * time.Millisecond)
+	for until := time.Now().Add(10 * time.Second); reads.Load() < 3 && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // a further one would be read at once
 	if n := reads.Load(); n != 3 {
 		t.Errorf("%d pieces were read", n)
 	}

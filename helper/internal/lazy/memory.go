@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
+	"github.com/livefleet/handover/helper/internal/tasks"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -20,14 +19,11 @@ type Memory struct{ files map[uint32]*os.File }
 func OpenMemory(each func(func(proc string) error) error) (*Memory, error) {
 	m := &Memory{files: map[uint32]*os.File{}}
 	err := each(func(proc string) error {
-		status, err := os.ReadFile(filepath.Join(proc, "status"))
+		inside, err := tasks.Inside(proc)
 		if err != nil {
 			return err
 		}
-		pid, err := innermost(string(status))
-		if err != nil {
-			return fmt.Errorf("%s: %w", proc, err)
-		}
+		pid := uint32(inside)
 		f, err := os.Open(filepath.Join(proc, "mem"))
 		if err != nil {
 			return err
@@ -43,21 +39,6 @@ func OpenMemory(each func(func(proc string) error) error) (*Memory, error) {
 		return nil, errors.Join(fmt.Errorf("lazy: the frozen memory: %w", err), m.Close())
 	}
 	return m, nil
-}
-
-// innermost is the ID of a task in the innermost namespace that it is in.
-func innermost(status string) (uint32, error) {
-	for line := range strings.Lines(status) {
-		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			f := strings.Fields(ids)
-			if len(f) == 0 {
-				break
-			}
-			id, err := strconv.ParseUint(f[len(f)-1], 10, 32)
-			return uint32(id), err
-		}
-	}
-	return 0, errors.New("the kernel does not say what ID it has in its own namespace")
 }
 
 // Close closes it. It may be called while pages are served: then those are the last.

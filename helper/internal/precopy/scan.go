@@ -3,15 +3,13 @@ package precopy
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Scan reads once the pages that a dump of tasks would carry: their anonymous pages,
@@ -46,7 +44,7 @@ const (
 // of whole pages.
 func (s *Scan) Task(proc string, give func(pages []byte) error) error {
 	mem, err := os.Open(filepath.Join(proc, "mem"))
-	if gone(err) {
+	if tasks.Gone(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("precopy: the memory of a task: %w", err)
@@ -63,14 +61,14 @@ func (s *Scan) Own(proc string, give func(at uint64, size int) error) error {
 
 func (s *Scan) task(proc string, want func(mapping) bool, give func(at uint64, size int) error) error {
 	maps, err := os.Open(filepath.Join(proc, "maps"))
-	if gone(err) {
+	if tasks.Gone(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("precopy: %w", err)
 	}
 	defer maps.Close()
 	pagemap, err := os.Open(filepath.Join(proc, "pagemap"))
-	if gone(err) {
+	if tasks.Gone(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("precopy: %w", err)
@@ -89,7 +87,7 @@ func (s *Scan) task(proc string, want func(mapping) bool, give func(at uint64, s
 			return err
 		}
 	}
-	if err := lines.Err(); err != nil && !gone(err) {
+	if err := lines.Err(); err != nil && !tasks.Gone(err) {
 		return fmt.Errorf("precopy: %s: %w", maps.Name(), err)
 	}
 	return nil
@@ -184,9 +182,4 @@ func (s *Scan) read(mem *os.File, at uint64, length int, give func([]byte) error
 		return nil
 	}
 	return give(s.buf[:n])
-}
-
-// gone says that a task has ended.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }

@@ -13,7 +13,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +20,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // The variables, and the words where they are not set: with the byte at its end.
@@ -35,34 +36,22 @@ var pressureFile = regexp.MustCompile(`^(/proc/pressure/\w+|/sys/fs/cgroup/(.*/)
 // Arm writes the triggers of root, a process ID on this host, and of the processes that
 // descend from it, which stand still; it returns how many there are.
 func Arm(root string) (armed int, err error) {
-	for pids := []string{root}; len(pids) > 0; pids = pids[1:] {
-		n, err := armProcess(pids[0])
-		if err != nil {
-			return armed, err
-		}
+	err = tasks.Descending(root, func(proc string) error {
+		n, err := armProcess(proc)
 		armed += n
-		tasks, err := os.ReadDir(filepath.Join("/proc", pids[0], "task"))
-		if err != nil {
-			return armed, fmt.Errorf("pressure: %w", err)
-		}
-		for _, task := range tasks {
-			children, err := os.ReadFile(filepath.Join("/proc", pids[0], "task", task.Name(), "children"))
-			if err != nil {
-				return armed, fmt.Errorf("pressure: %w", err)
-			}
-			pids = append(pids, strings.Fields(string(children))...)
-		}
+		return err
+	})
+	if err != nil {
+		return armed, fmt.Errorf("pressure: %w", err)
 	}
 	return armed, nil
 }
 
-func armProcess(pid string) (armed int, err error) {
-	proc := filepath.Join("/proc", pid)
+func armProcess(proc string) (armed int, err error) {
+	pid := filepath.Base(proc)
 	files, err := os.ReadDir(filepath.Join(proc, "fd"))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) { // it has ended, and is not buried yet
-		return 0, nil
-	} else if err != nil {
-		return 0, fmt.Errorf("pressure: %w", err)
+	if err != nil {
+		return 0, err
 	}
 	for _, f := range files {
 		path, err := os.Readlink(filepath.Join(proc, "fd", f.Name()))
@@ -78,7 +67,7 @@ func armProcess(pid string) (armed int, err error) {
 			err = write(pid, f.Name(), text)
 		}
 		if err != nil {
-			return armed, fmt.Errorf("pressure: the trigger of process %s on %s: %w", pid, path, err)
+			return armed, fmt.Errorf("the trigger of process %s on %s: %w", pid, path, err)
 		}
 		armed++
 	}

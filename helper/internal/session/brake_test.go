@@ -205,6 +205,9 @@ func TestAWorkloadIsSlowedDownUntilThePauseIsShortEnough(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// The throttle is for what is written. How long it takes to find that is the machine's.
+			planted.lookTakes = func(time.Duration) time.Duration { return 0 }
+			t.Cleanup(func() { planted.lookTakes = nil })
 			r := newRig(t)
 			r.spec.src.Policy.PauseBaseMS, r.spec.src.Policy.MaxFrozenMS, r.spec.src.Policy.Limit = 1, c.allowed, c.limit
 			r.fill(filepath.Join(r.mountpoint, "first"), 12<<20) // that tells how fast the link is

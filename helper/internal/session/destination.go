@@ -236,6 +236,7 @@ func syncTrees(spec *record.Spec) (err error) {
 // flushed: everything has come.
 func (d *destination) flushed(ctx context.Context, m *protocol.Flushed) error {
 	d.carried.Last(m.Told, m.Bound, m.Reset, m.Own)
+	d.carried.Joined(m.Groups)
 	d.carried.Lead(m.Flows)
 	if len(d.unpacking) > 0 {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")

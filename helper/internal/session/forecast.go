@@ -77,7 +77,7 @@ type limiter struct {
 // foresee makes the forecast, which the status shows, from the figures of the passes. dirty are the
 // bytes written in the time since the collect before.
 func (s *limiter) foresee(dirty int64, since time.Duration) forecast {
-	f := forecast{Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.options.howBusy()}
+	f := forecast{Look: s.options.lookTakes(s.collecting), memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.options.howBusy()}
 	f.Base = seconds(f.busy * usualBase.Seconds())
 	if b := s.Spec.Policy.PauseBaseMS; b > 0 { // measured here, busy or not
 		f.Base = time.Duration(b) * time.Millisecond

@@ -37,7 +37,7 @@ func Needs() map[string][]string {
 func Understood() []string { return understood() }
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canPatch, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks, engine.CanSystem, engine.CanFloat)
+	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canPatch, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks, engine.CanGroups, engine.CanSystem, engine.CanFloat)
 }
 
 // can reports whether the destination can do something that not every version does.

@@ -36,11 +36,12 @@ type parts struct {
 	syncVolumes  func(*places) error
 	decode       func(a *arrivedMemory, piece []byte) ([]byte, int64, error)
 	serveMemory  func(m *lazy.Memory, c *wire.Conn, count func(int64)) error
-	keeper       lazy.Keeper    // holds the descriptors beside this process: systemd, where it runs this
-	dumpAfter    time.Duration  // file systems stay frozen so long under a dump that is not complete
-	howBusy      func() float64 // how many times as long work takes on this host, since others want the processors too
-	copyRate     func() float64 // bytes a second that this host copies into a tmpfs; 0 where that is not known yet
-	brakeHold    time.Duration  // a step of the throttle is given so long to show; the kernel deals out a limited time in tenths of a second
+	keeper       lazy.Keeper                            // holds the descriptors beside this process: systemd, where it runs this
+	dumpAfter    time.Duration                          // file systems stay frozen so long under a dump that is not complete
+	howBusy      func() float64                         // how many times as long work takes on this host, since others want the processors too
+	copyRate     func() float64                         // bytes a second that this host copies into a tmpfs; 0 where that is not known yet
+	lookTakes    func(last time.Duration) time.Duration // the time to find what was written, by the last look; a busy host takes long to begin it
+	brakeHold    time.Duration                          // a step of the throttle is given so long to show; the kernel deals out a limited time in tenths of a second
 }
 
 // filled has the real part where none is named.
@@ -65,6 +66,9 @@ func (o Options) filled() Options {
 	}
 	if o.copyRate == nil {
 		o.copyRate = new(busy.Copier).Now
+	}
+	if o.lookTakes == nil {
+		o.lookTakes = func(last time.Duration) time.Duration { return last }
 	}
 	if o.dumpAfter == 0 {
 		o.dumpAfter = 2 * time.Second

@@ -180,7 +180,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 			return err
 		}
 	}
-	if err := errors.Join(dumpMemory(control, imageDir), dumpLazily(control, imageDir), dumpTmpfs(control, imageDir)); err != nil {
+	if err := errors.Join(dumpMemory(control, imageDir), dumpLazily(control, imageDir), dumpTmpfs(control, imageDir), dumpImages(control, imageDir)); err != nil {
 		return err
 	}
 	if text, err := os.ReadFile(filepath.Join(control, "dump-takes")); err == nil {

@@ -198,7 +198,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := protocol.Send(s.conn, &protocol.Flushed{Totals: s.totals(), Told: s.freezer.Told(), Reset: s.settings.Reset, Own: s.settings.Own(), Bound: s.threads, Flows: s.flows, Tmpfs: tmpfs}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Flushed{Totals: s.totals(), Told: s.freezer.Told(), Reset: s.settings.Reset, Own: s.settings.Own(), Groups: s.settings.Groups, Bound: s.threads, Flows: s.flows, Tmpfs: tmpfs}); err != nil {
 		return err
 	}
 	if err := s.Reach(record.Flushed, ""); err != nil {

@@ -80,11 +80,11 @@ func own(values, untouched map[string]string) (found []string) {
 	return found
 }
 
-// Again reads once more those settings that are the workload's own, and tells which of
-// them have changed since.
+// Again reads all settings once more, also those that nobody had touched, and tells which
+// have changed since.
 func (n Net) Again(path string) (changed map[string]string, err error) {
 	err = network.Inside(path, func() error {
-		now, err := some(n.Own)
+		now, err := some(slices.Collect(maps.Keys(n.Values)))
 		changed = map[string]string{}
 		for name, value := range now {
 			if value != n.Values[name] {

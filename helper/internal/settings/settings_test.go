@@ -99,10 +99,22 @@ func TestASettingThatChangesAfterTheLookIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source("core/somaxconn=778")
+	source("core/somaxconn=778", "ipv4/tcp_fin_timeout=33", "ipv4/ip_forward=1") // that nobody had touched
 	changed, err := n.Again(from)
-	if err != nil || len(changed) != 1 || changed["core/somaxconn"] != "778" {
+	if err != nil || changed["core/somaxconn"] != "778" || changed["ipv4/tcp_fin_timeout"] != "33" || changed["ipv4/conf/eth0/forwarding"] != "1" || changed["ipv4/tcp_keepalive_time"] != "" {
 		t.Errorf("changed are %q (%v)", changed, err)
+	}
+	to, destination := namespace(t, "to")
+	if _, err := Apply(to, changed); err != nil {
+		t.Fatal(err)
+	}
+	if got := destination("ipv4/tcp_fin_timeout"); got != "33" {
+		t.Errorf("tcp_fin_timeout is %s", got)
+	}
+	// A value that the kernel takes for another is no match.
+	changed["ipv4/tcp_fin_timeout"] = "033"
+	if _, err := Apply(to, changed); err == nil || !strings.Contains(err.Error(), "net.ipv4.tcp_fin_timeout is \"033\" on the source and stays \"27\" here") {
+		t.Errorf("it is taken: %v", err)
 	}
 }
 

@@ -11,15 +11,14 @@ package undump
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/criuimage"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Report is what was put back.
@@ -38,11 +37,11 @@ type Tasks func(do func(proc string) error) error
 
 // PutBack does it. Images is the folder of the dump; empty if none was made. It may be
 // called by several at once, and again: each dump is put back once.
-func PutBack(tasks Tasks, images string) (r Report, err error) {
+func PutBack(each Tasks, images string) (r Report, err error) {
 	inside := map[int]int{} // process IDs here, by those inside
-	err = tasks(func(proc string) error {
+	err = each(func(proc string) error {
 		pid, number, err := numbers(proc)
-		if err != nil || pid == 0 {
+		if err != nil {
 			return err
 		}
 		inside[number] = pid
@@ -66,53 +65,40 @@ func PutBack(tasks Tasks, images string) (r Report, err error) {
 	return r, errors.Join(err, e)
 }
 
-// numbers are a process's number here and inside; 0 if it has ended.
+// numbers are a process's number here and inside.
 func numbers(proc string) (pid, inside int, err error) {
-	status, err := os.ReadFile(filepath.Join(proc, "status"))
-	if gone(err) {
-		return 0, 0, nil
-	} else if err != nil {
+	if inside, err = tasks.Inside(proc); err == nil {
+		pid, err = strconv.Atoi(filepath.Base(proc))
+	}
+	if err != nil {
 		return 0, 0, fmt.Errorf("undump: %w", err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if all, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			fields := strings.Fields(all)
-			pid, err = strconv.Atoi(fields[0])
-			if err == nil {
-				inside, err = strconv.Atoi(fields[len(fields)-1])
-			}
-			return pid, inside, err
-		}
-	}
-	return 0, 0, fmt.Errorf("undump: %s/status tells no NSpid", proc)
+	return pid, inside, nil
 }
 
 // gone says that a process, or what it had open, has ended.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EBADF)
-}
+func gone(err error) bool { return tasks.Gone(err) || errors.Is(err, unix.EBADF) }
 
 // threads lets the threads of a process wait on.
 func threads(proc string) (r Report, err error) {
-	entries, err := os.ReadDir(filepath.Join(proc, "task"))
-	if gone(err) {
-		return r, nil
-	} else if err != nil {
-		return r, fmt.Errorf("undump: %w", err)
-	}
-	for _, entry := range entries {
-		thread, e := strconv.Atoi(entry.Name())
-		if e != nil {
-			continue
+	var failed error // one does not keep the others from waiting on
+	err = tasks.Threads(proc, func(task string) error {
+		thread, err := strconv.Atoi(filepath.Base(task))
+		if err != nil {
+			return err
 		}
-		did, e := waitOn(thread)
-		if e != nil && !gone(e) {
-			err = errors.Join(err, fmt.Errorf("undump: thread %d: %w", thread, e))
+		did, err := waitOn(thread)
+		if err != nil && !gone(err) {
+			failed = errors.Join(failed, fmt.Errorf("undump: thread %d: %w", thread, err))
 		}
 		r.Waits += did.Waits
 		r.Lost += did.Lost
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("undump: %w", err)
 	}
-	return r, err
+	return r, errors.Join(failed, err)
 }
 
 // doneFile is in the folder of a dump: which of its images were put back.

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // Use is one file of the folder that a process can write to without an event.
@@ -124,7 +126,7 @@ func (s *search) uses() (uses []Use) {
 // vanished reports whether an error means that a process, or something of it, has
 // gone while it was looked at. Its files are closed.
 func vanished(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EACCES)
+	return tasks.Gone(err) || errors.Is(err, unix.EACCES)
 }
 
 // usedBy looks at one process: its mappings first, since they tell whether it

@@ -38,6 +38,39 @@ def cpu_features(proc: str = "/proc") -> list[str]:
     return sorted(match.group(1).split()) if match else []
 
 
+def numbers(text: str) -> list[int]:
+    """A list of the kernel's or libvirt's, such as C(0-2,5), as numbers; C(^) takes one out."""
+    found: set[int] = set()
+    for word in filter(None, re.split(r"[,\s]+", text.strip())):
+        first, _dash, last = word.lstrip("^").partition("-")
+        of_word = set(range(int(first), int(last or first) + 1))
+        found = found - of_word if word.startswith("^") else found | of_word
+    return sorted(found)
+
+
+def online_processors(root: str = "/") -> list[int]:
+    """The processors that this host runs tasks on."""
+    return numbers(read_text(os.path.join(root, "sys/devices/system/cpu/online")))
+
+
+def processors_left(pid: int, proc: str = "/proc", root: str = "/") -> set[int]:
+    """The processors that its cgroup leaves a process; all that are online where no cgroup says it."""
+    groups = _cgroups(pid, proc)
+    old = next((names for names in groups if "cpuset" in names.split(",")), "")
+    path, file = (groups[old], "cpuset.effective_cpus") if old else (groups.get("", ""), "cpuset.cpus.effective")
+    for line in read_text(os.path.join(proc, "self/mounts")).splitlines():
+        columns = line.split(" ")
+        if len(columns) > 3 and (columns[2] == "cgroup" and "cpuset" in columns[3].split(",") if old else columns[2] == "cgroup2"):
+            top = os.path.join(root, columns[1].lstrip("/"))
+            parts = [part for part in path.split("/") if part]
+            # The controller may not be handed down as far as the cgroup.
+            for depth in range(len(parts), -1, -1):
+                text = read_text(os.path.join(top, *parts[:depth], file))
+                if text.strip():
+                    return set(numbers(text))
+    return set(online_processors(root))
+
+
 def parse_criu_configuration(text: str) -> dict[str, str]:
     """Option → value of a CRIU configuration file; `#` begins a comment, a value may follow a blank or `=`."""
     options = {}

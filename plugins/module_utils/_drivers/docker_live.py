@@ -68,7 +68,7 @@ def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t
         "entered": entered,
         "huge_pages": container_facts.huge_pages(found.pids),
         "connections": host.connections(pid),
-        "multicast": task_facts.multicast_groups(pid) if facts["networks"] else [],
+        "multicast": task_facts.multicast_groups(pid),
         "cgroup": cgroup,
         "divided": host.divided_cgroup(pid, identifier, cgroup),
         "throttle": host.limitable_cgroup(pid, identifier),

@@ -13,7 +13,7 @@ import typing as t
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from .host_look import ranges
+from .._core.host import numbers
 from .inventory import Finding
 from .needs import ANYWHERE, Need
 
@@ -212,7 +212,7 @@ def _port(need: Need, sides: Sides) -> str | None:
 def _numbers(need: Need, sides: Sides) -> str | None:
     if sides.seen_there is None:
         return _unseen(need)
-    lacking = sorted(set(ranges(need.value)) - set(sides.seen_there[need.test]))
+    lacking = sorted(set(numbers(need.value)) - set(sides.seen_there[need.test]))
     if not lacking:
         return None
     return f"the destination has no {', '.join(map(str, lacking))} of the {need.thing} ({need.value}): change that first (`virsh edit`)"

@@ -20,6 +20,7 @@ import stat
 import struct
 import typing as t
 
+from .._core.host import numbers, online_processors
 from .._core.loop import Mount, read_mounts
 from .cache import SHARED_FILE_SYSTEMS
 
@@ -40,8 +41,8 @@ def look(places: t.Iterable[str], files: t.Iterable[str], trees: t.Iterable[str]
         "links": links(root),
         "addresses": addresses(root),
         "ports": ports(root),
-        "processors": ranges(_read(root, "sys/devices/system/cpu/online")),
-        "nodes": ranges(_read(root, "sys/devices/system/node/online")),
+        "processors": online_processors(root),
+        "nodes": numbers(_read(root, "sys/devices/system/node/online")),
         "hugepages": hugepages(root),
         "pci": pci(root),
         "mdev": _names(root, "sys/bus/mdev/devices"),
@@ -184,16 +185,6 @@ def usb(root: str = "/") -> list[str]:
     folder = "sys/bus/usb/devices"
     read = [(_read(root, f"{folder}/{name}/idVendor").strip(), _read(root, f"{folder}/{name}/idProduct").strip()) for name in _names(root, folder)]
     return sorted(f"{vendor}:{product}" for vendor, product in read if vendor)
-
-
-def ranges(text: str) -> list[int]:
-    """`0-2,5` as numbers; ^ takes one out."""
-    found: set[int] = set()
-    for word in filter(None, re.split(r"[,\s]+", text.strip())):
-        first, _dash, last = word.lstrip("^").partition("-")
-        numbers = set(range(int(first), int(last or first) + 1))
-        found = found - numbers if word.startswith("^") else found | numbers
-    return sorted(found)
 
 
 def _names(root: str, folder: str) -> list[str]:

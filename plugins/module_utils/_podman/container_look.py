@@ -68,8 +68,9 @@ class Look:
             "entered": facts_of.entered(pid, pids),
             "conmon_gone": facts_of.conmon_gone(self.inspect),
             "huge_pages": facts_of.huge_pages(pids),
-            "multicast": task_facts.multicast_groups(pid) if self.facts["networks"] else [],
-            "pinned": task_facts.pinned(pid, pids),
+            # That of a pod's members is the pod's, and told of that.
+            "multicast": [] if self.facts["network_mode"].startswith("container:") else task_facts.multicast_groups(pid),
+            "pinned": task_facts.pinned(pids),
             **self._own_network(pid),
         }
 

@@ -117,7 +117,7 @@ class HostOffer:
             "huge_pages": container_facts.free_huge_pages(),
             "network_settings": sysctls.known(),
             "nft": bool(self.runtime.find("nft")),
-            "processors": sorted(os.sched_getaffinity(1)),
+            "processors": host.online_processors(),
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),
             "configured_addresses": floating_look.configured(),

@@ -87,7 +87,9 @@ STATE: dict[str, dict[str, Row]] = {
         "a connection that waits to be accepted": Row(CARRIED, "the session has the container accept it before the freeze"),
         "UDP, ICMP, raw, packet, netlink": Row(CARRIED, _CRIU),
         "Unix, inside the container": Row(CARRIED, _CRIU),
-        "memberships in multicast groups": Row(REFUSED, "move it offline, or have the program join again", "multicast"),
+        "memberships in multicast groups": Row(
+            REFUSED, "move it offline, or have the program join again; those that it joins after the check take the move back", "multicast"
+        ),
         "MPTCP, SCTP, vsock and others": Row(REFUSED, "end the process that opened it", "sockets"),
     },
     "Memory": {
@@ -97,13 +99,16 @@ STATE: dict[str, dict[str, Row]] = {
         "huge pages": Row(CARRIED, "by CRIU, if the destination has as many free", "huge_pages"),
     },
     "Timers and clocks": {
-        "interval timers, POSIX timers": Row(CARRIED, _CRIU),
+        "interval timers": Row(CARRIED, "by CRIU, which arms them; only the task itself can ask for them"),
+        "POSIX timers": Row(CARRIED, "by CRIU; the session looks that they are there before the release"),
         "a sleep that asks for the time that remains (on x86-64)": Row(
             CARRIED, "the session has it made again for that time, also on the source if the dump comes to nothing"
         ),
         "a poll without a limit, a futex until a point of time (on x86-64)": Row(CARRIED, "the session has it made again in the same way"),
         "another sleep, a wait with a limit": Row(CARRIED, "as after a signal: it returns EINTR, and a program that does not expect that may end"),
-        "a timerfd that fires again and again": Row(CARRIED, "by CRIU; one that fires in the pause is armed again in the dump"),
+        "a timerfd that fires again and again": Row(
+            CARRIED, "by CRIU; one that fires in the pause is armed again in the dump, and the session looks that it is before the release"
+        ),
         "the monotonic clock": Row(CARRIED, "by CRIU, in a time namespace"),
         "the wall clock": Row(SAME, "both hosts' clocks are compared", "clock"),
     },
@@ -118,8 +123,12 @@ STATE: dict[str, dict[str, Row]] = {
         "a namespace inside the container's": Row(REFUSED, "run the process without it", "nested_namespaces"),
         "a systemd of one user (user@.service)": Row(REFUSED, "mask that unit; logins work without", "user_managers"),
         "a tracer": Row(REFUSED, "end the debugger", "traced"),
-        "settings of the network namespace (--sysctl net.*)": Row(CARRIED, "by the session; the destination's kernel has to know them", "sysctls"),
-        "the processors that a thread is bound to": Row(CARRIED, "by the session; told where the destination lacks one of them", "affinity"),
+        "settings of the network namespace (--sysctl net.*)": Row(
+            CARRIED, "by the session, as they are when it is frozen, and compared before the release; the destination's kernel has to know them", "sysctls"
+        ),
+        "the processors that a thread is bound to": Row(
+            CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"
+        ),
         "a system call filter": Row(CARRIED, "by CRIU, where the host lets it", "seccomp"),
         "addresses, routes and rules for routes that the container made, or took away": Row(
             CARRIED, "by the session, before there is a socket, and compared before the release"

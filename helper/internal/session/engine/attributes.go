@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // CRIU carries a tmpfs by tar and without the extended attributes of its files: lists of who
@@ -72,15 +73,10 @@ func firstProcess(cgroup hooks.Cgroup) (pid string, err error) {
 		return "", nil
 	}
 	return pid, cgroup.EachTask(func(proc string) error {
-		status, err := os.ReadFile(filepath.Join(proc, "status"))
-		for line := range strings.Lines(string(status)) {
-			if f := strings.Fields(line); len(f) > 2 && f[0] == "NSpid:" && f[len(f)-1] == "1" {
-				pid = filepath.Base(proc)
-				return filepath.SkipAll
-			}
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+		inside, err := tasks.Inside(proc)
+		if err == nil && inside == 1 && filepath.Base(proc) != "1" {
+			pid = filepath.Base(proc)
+			return fs.SkipAll
 		}
 		return err
 	})

@@ -421,14 +421,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), hasTmpfs(r.Session, r.part, r.gate.Root()), r.giveAttributes(), r.lead(), r.hasJoined()); err != nil || !r.Spec.Network.Silent {
-		return err
-	}
-	silent, err := network.Silent(NamespaceOf(r.gate.Root()))
-	if err == nil && !silent {
-		err = errors.New("session: the workload's network came up without being silent: the engine did not ask the helper before it made the first interface")
-	}
-	return err
+	return held(r)
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {

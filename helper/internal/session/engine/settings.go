@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/affinity"
@@ -20,6 +19,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/settings"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // CanSettings is the word of a destination that gives the workload's network
@@ -32,15 +32,18 @@ func NeedsOfDump() []string { return []string{CanSettings, CanOwnNetwork, CanOwn
 
 // NetSettings are the settings of the workload's network namespace, which the source reads.
 type NetSettings struct {
-	Spec  *record.Spec
-	read  *settings.Net     // before the freeze; nil: none are carried
-	path  string            // the namespace
-	Reset map[string]string // those that have changed since, for the last look
-	own   *ownnet.State     // the namespace's other objects
+	Spec     *record.Spec
+	read     *settings.Net     // before the freeze; nil: none are carried
+	path     string            // the namespace
+	Reset    map[string]string // those that have changed since, for the last look
+	own      *ownnet.State     // the namespace's other objects
+	Groups   ownnet.Groups     // memberships in multicast groups, when it is frozen
+	compares bool              // the destination looks whether it has them
 }
 
 // Needed ends a session whose destination would leave the settings behind: can lists its features.
 func (n *NetSettings) Needed(can []string) error {
+	n.compares = slices.Contains(can, CanGroups)
 	if f := n.Spec.Parts()[0].Freeze; !f.Given() || f.Gate == "" || !slices.ContainsFunc(NeedsOfDump(), func(word string) bool { return !slices.Contains(can, word) }) {
 		return nil
 	}
@@ -75,7 +78,7 @@ func (n *NetSettings) LookAgain() (err error) {
 	if n.Reset, err = n.read.Again(n.path); err != nil {
 		return fmt.Errorf("session: reading the workload's network settings again: %w", err)
 	}
-	return n.readOwn()
+	return errors.Join(n.readOwn(), n.readGroups())
 }
 
 // namespace is the path of the workload's network namespace; empty: it has the host's.
@@ -117,16 +120,9 @@ func anyProcess(cgroup string) (pid string, err error) {
 	if cgroup == "" {
 		return "", nil
 	}
-	err = filepath.WalkDir(cgroup, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		if found := strings.Fields(string(b)); len(found) > 0 {
-			pid = found[0]
-			return filepath.SkipAll
-		}
-		return err
+	err = tasks.InCgroup(cgroup, func(proc string) error {
+		pid = filepath.Base(proc)
+		return fs.SkipAll
 	})
 	if err != nil {
 		return "", fmt.Errorf("session: the workload's cgroup: %w", err)
@@ -140,6 +136,7 @@ type Carried struct {
 	threads  affinity.Threads     // that are bound to processors
 	settings *madeSettings        // of the workload's network namespace; nil: none are carried
 	flows    []floating.Flow      // connections through floating addresses
+	groups   ownnet.Groups        // of the workload's network
 }
 
 // Lead takes the source's connections through floating addresses.

@@ -189,7 +189,7 @@ func (t *restores) Resume(ctx context.Context) (time.Time, error) {
 	for _, r := range t.parts {
 		select {
 		case <-r.p.Done(): // it never runs here, and the source has it still
-			err := fmt.Errorf("session: %s: its restore ended while it was held: %w", r.part.Name, errors.Join(r.p.Err(), errors.New("none of the members is let run")))
+			err := fmt.Errorf("session: %s: %w", r.part.Name, errors.Join(endedHeld(r), errors.New("none of the members is let run")))
 			t.Deny()
 			for _, other := range t.parts {
 				err = errors.Join(err, ofMember(other.part, restoreGone(ctx, other)))

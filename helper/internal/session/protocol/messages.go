@@ -135,12 +135,13 @@ type (
 	Flushed struct {
 		Totals []string `json:"totals,omitempty"` // the ledgers' sums, by volume
 		Sent
-		Reset map[string]string    `json:"reset,omitempty"`       // settings that have changed since Arm
-		Own   *ownnet.State        `json:"own_network,omitempty"` // the namespace's other objects, as they are now
-		Bound affinity.Threads     `json:"bound,omitempty"`       // threads that are bound to processors
-		Told  []network.Connection `json:"told,omitempty"`        // connections whose peers wait until they are told that there is room
-		Flows []floating.Flow      `json:"flows,omitempty"`       // connections through floating addresses
-		Tmpfs map[string]string    `json:"tmpfs,omitempty"`       // quick digests of the workload's own tmpfs that the session carries, by name
+		Reset  map[string]string    `json:"reset,omitempty"`       // settings that have changed since Arm
+		Own    *ownnet.State        `json:"own_network,omitempty"` // the namespace's other objects, as they are now
+		Groups ownnet.Groups        `json:"groups,omitempty"`      // memberships in multicast groups
+		Bound  affinity.Threads     `json:"bound,omitempty"`       // threads that are bound to processors
+		Told   []network.Connection `json:"told,omitempty"`        // connections whose peers wait until they are told that there is room
+		Flows  []floating.Flow      `json:"flows,omitempty"`       // connections through floating addresses
+		Tmpfs  map[string]string    `json:"tmpfs,omitempty"`       // quick digests of the workload's own tmpfs that the session carries, by name
 	}
 
 	// Run is the run token: the source is released.

@@ -192,6 +192,8 @@ type Policy struct {
 	ReserveSpace bool `json:"reserve_space,omitempty"`
 	// IgnoreDatabases has open databases of SQLite's count for nothing: they may get another device and inode.
 	IgnoreDatabases bool `json:"ignore_databases,omitempty"`
+	// IgnoreMulticast has memberships in multicast groups that are lost count for nothing: they are told.
+	IgnoreMulticast bool `json:"ignore_multicast,omitempty"`
 	// PauseAt is the state in which this side stops when it has recorded it, until it is told to
 	// continue.
 	PauseAt State `json:"pause_at,omitempty"`

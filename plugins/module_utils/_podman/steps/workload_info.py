@@ -15,7 +15,7 @@ from ..._core import floating_look, host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, service, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, service, task_facts, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
@@ -98,7 +98,8 @@ class WorkloadInfo:
         }  # fmt: skip
         pids = [member["pid"] for member in members if member["infra"] and member["running"]]
         common = self._ask(lambda: common_ipc.objects(self.runtime, pids[0]), []) if pids else []
-        return {**group_facts(self.params["workload"], kind, members, pods, sorted(outsiders)), "common_ipc": common}
+        joined = task_facts.multicast_groups(pids[0]) if pids else []
+        return {**group_facts(self.params["workload"], kind, members, pods, sorted(outsiders)), "common_ipc": common, "multicast": joined}
 
     def _container(
         self, listed: t.Mapping[str, t.Any] | None, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]], in_group: bool = False

@@ -164,6 +164,25 @@ class TestTheCgroupToSlowDown:
         assert self.found(tmp_path, of_the_process, mounts) == {"cgroup": "", "why": why}
 
 
+@pytest.mark.parametrize(("text", "numbers"), [("0-2,5", [0, 1, 2, 5]), ("0-3,^1", [0, 2, 3]), ("", []), ("7\n", [7])])
+def test_lists_of_numbers(text, numbers):
+    assert host.numbers(text) == numbers
+
+
+@pytest.mark.parametrize(("of_the_process", "mount", "file", "left"), [
+    ("0::/a/b", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", "sys/fs/cgroup/a/b/cpuset.cpus.effective", {1, 3}),
+    ("0::/a/b", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", "sys/fs/cgroup/a/cpuset.cpus.effective", {1, 3}),
+    ("0::/a/b", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", "sys/fs/cgroup/c/cpuset.cpus.effective", {0, 1, 2, 3}),
+    ("4:cpuset,cpu:/a\n0::/a", "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0", "sys/fs/cgroup/cpuset/a/cpuset.effective_cpus", {1, 3}),
+])  # fmt: skip
+def test_the_processors_that_a_cgroup_leaves(tmp_path, of_the_process, mount, file, left):
+    write(tmp_path, "sys/devices/system/cpu/online", "0-3\n")
+    write(tmp_path, "proc/7/cgroup", of_the_process + "\n")
+    write(tmp_path, "proc/self/mounts", mount + "\n")
+    write(tmp_path, file, "1,3\n")
+    assert host.processors_left(7, str(tmp_path / "proc"), str(tmp_path)) == left
+
+
 def test_the_speed_of_a_link(tmp_path):
     write(tmp_path, "class/net/eth0/speed", "10000\n")
     write(tmp_path, "class/net/br0/speed", "-1\n")

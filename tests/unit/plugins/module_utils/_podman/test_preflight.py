@@ -527,6 +527,7 @@ FAULTS = [
     ("group_pods", both(grouped(), put("there.host.podman.catatonit", False)), "podman on node2 has no catatonit"),
     ("group_ipc", both(grouped(mode="live"), put("here.workload.common_ipc", ["semaphores of System V"])),
      "front has semaphores of System V in the IPC namespace that its members share, which CRIU does not restore: make the pod with --share=net,uts"),
+    ("multicast", both(grouped(mode="live"), put("here.workload.multicast", ["eth0"])), "front has joined multicast groups on eth0, in which"),
     ("group_units", grouped(service={"unit": "db.service"}), "members of front are started by units of systemd on node1 (db.service)"),
     ("group_states", grouped(state="paused"), "db of front is paused on node1: start it or stop it there first"),
     ("devices", grouped(devices=["/dev/fuse"]), "db has devices of node1 (/dev/fuse), which cannot move"),

@@ -1,0 +1,49 @@
+package criuimage
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// numbered is a message of numbers, by their fields.
+func numbered(numbers ...uint64) (b []byte) {
+	for n := 0; n < len(numbers); n += 2 {
+		b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(numbers[n]), protowire.VarintType), numbers[n+1])
+	}
+	return b
+}
+
+func TestTheTimersOfADump(t *testing.T) {
+	dir := t.TempDir()
+	posix := within(nil, timersPOSIX, numbered(1, 3))
+	posix = within(posix, timersPOSIX, numbered(1, 5))
+	for name, b := range map[string][]byte{
+		"files.img":    image([][]byte{other, file(1, 0, 100, 0, 100)}, filesMagic),
+		"ids-4.img":    image([][]byte{numbered(1, 1, 2, 9)}, idsMagic),
+		"ids-5.img":    image([][]byte{numbered(1, 2, 2, 9)}, idsMagic), // with the same files
+		"fdinfo-9.img": image([][]byte{numbered(1, 9, 4, 0), numbered(1, 7, 4, 6), numbered(1, 7, 4, 8)}, fdinfoMagic),
+		"core-4.img":   image([][]byte{within(nil, coreTask, within(nil, taskTimers, posix))}, coreMagic),
+		"core-6.img":   image([][]byte{numbered(1, 1)}, coreMagic), // a thread
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := Timers{Files: []Timer{{Process: 4, Descriptor: 6, Armed: true, Periodic: true, Ticks: 1}}, POSIX: map[int][]int{4: {3, 5}}}
+	if got, err := ReadTimers(dir); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ReadTimers(t.TempDir()); err != nil || len(got.Files) > 0 || len(got.POSIX) > 0 {
+		t.Errorf("%+v of none, %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "core-4.img"), []byte("garbled"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadTimers(dir); err == nil {
+		t.Error("a garbled image is taken")
+	}
+}
