@@ -52,6 +52,11 @@ def answers(playbook: str, **given: t.Any) -> dict[str, t.Any]:
     return {**{name: "" if default is None else default for name, default in questions.items()}, **given}
 
 
+def extravars(template: dict[str, t.Any], survey: dict[str, t.Any]) -> str:
+    """The file of a job's variables: those of its template as they are, and all others marked."""
+    return (yaml.dump(template) if template else "") + yaml.dump(survey, Dumper=Unsafe)
+
+
 def lay_out(place: Path, key: Path, hosts: dict[str, dict[str, str]], survey: dict[str, t.Any], template: dict[str, t.Any], *words: str) -> None:
     """Into a folder that is not there yet. `words` are those of ansible-playbook."""
     listed = {"all": {"hosts": list(hosts)}, "_meta": {"hostvars": hosts}}
@@ -60,7 +65,7 @@ def lay_out(place: Path, key: Path, hosts: dict[str, dict[str, str]], survey: di
         "inventory/hosts": f"#! /usr/bin/env python3\nprint({json.dumps(listed)!r})\n",
         "env/cmdline": " ".join(("-u root", *words)),
         "env/envvars": json.dumps(VARIABLES),
-        "env/extravars": yaml.dump(template) + yaml.dump({**own, **survey}, Dumper=Unsafe),
+        "env/extravars": extravars(template, {**own, **survey}),
         "env/settings": json.dumps({"idle_timeout": 0, "job_timeout": 0}),
         "env/ssh_key": key.read_text(encoding="utf-8"),
     }

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import ast
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+LIMITS = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
 SETTINGS = """\
 [containers]
 cgroups = "disabled"
+default_ulimits = [{limits}]
 log_driver = "k8s-file"
 netns = "host"
 [engine]
@@ -51,7 +54,9 @@ class Store:
     def make(self) -> None:
         for name in ("networks", "tmp"):
             (self.folder / name).mkdir(parents=True)
-        (self.folder / "containers.conf").write_text(SETTINGS.format(folder=self.folder), encoding="utf-8")
+        # podman's own are higher than this process may go, where root has not all of its powers.
+        limits = ", ".join('"{}={}:{}"'.format(name, *resource.getrlimit(number)) for name, number in LIMITS.items())
+        (self.folder / "containers.conf").write_text(SETTINGS.format(folder=self.folder, limits=limits), encoding="utf-8")
         (self.folder / "storage.conf").write_text(STORAGE.format(folder=self.folder), encoding="utf-8")
 
     def podman(self, *words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
