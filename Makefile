@@ -241,6 +241,12 @@ test-artifact: setup helper ## Move a container there and back with the collecti
 	@.cache/venv/bin/molecule reset --scenario-name default
 	@.cache/venv/bin/python tests/artifact default
 
+# podman is installed if it is missing; its images and containers are the test's own.
+.PHONY: test-environment
+test-environment: setup helper ## Build the execution environment by podman, and move a container by jobs of AWX's kind in it
+	@lab/setup.sh crun podman
+	@.cache/venv/bin/python -m pytest -q -c tests/pytest.ini -p no:cacheprovider tests/environment
+
 # CORES="2.18 2.21": only these. Each takes some minutes.
 .PHONY: sanity-cores
 sanity-cores: setup ## Run ansible-test sanity with every ansible-core that is supported, up to PyPI's newest

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what this repository needs on Debian 12 or 13, and nothing that is
 # there already: packages, Go, a Python environment, the collection's place.
-# Run by `make setup`, which takes less than a second when all is done.
+# Run by `make setup`, which takes less than a second when all is done. Words
+# are further packages.
 set -eu
 cd "$(dirname "$0")/.."
 . /etc/os-release
@@ -116,7 +117,7 @@ schema=
 [ "$VERSION_CODENAME" = bookworm ] || schema=libvirt-common
 # shellcheck disable=SC2086
 missing=$(missing_packages $schema ca-certificates cpio e2fsprogs gcc git iproute2 kmod libc6-dev mmdebstrap openssh-client procps python3 python3-libvirt \
-    python3-venv qemu-user-static qemu-utils rsync shellcheck spin systemd-container util-linux vmtouch xfsprogs)
+    python3-venv qemu-user-static qemu-utils rsync shellcheck spin systemd-container util-linux vmtouch xfsprogs "$@")
 if [ -n "$missing" ]; then
     echo "setup: installing $(echo "$missing" | tr '\n' ' ')"
     update_lists

@@ -22,9 +22,18 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils import _declara
 pytest.importorskip("ansible_runner", reason="ansible-runner is not installed beside this ansible-core: the part `python` has it")
 import ansible_runner  # noqa: E402
 
-_SPEC = importlib.util.spec_from_file_location("awx_answers", Path(__file__).with_name("test_surveys.py"))
-forms = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(forms)
+
+
+def _load(path):
+    spec = importlib.util.spec_from_file_location(f"awx_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+forms = _load(Path(__file__).with_name("test_surveys.py"))
+job = _load(Path(__file__).parents[2] / "environment" / "job.py")
 
 # A job takes a second or two. Every playbook gets a filled survey, and some a blank or a wrong one; HANDOVER_AWX=all gives all of them all three.
 # test_surveys.py has them all go through the door without a job.
@@ -50,7 +59,7 @@ def layout(tmp_path_factory):
         for folder in ("env", "inventory", "project"):
             (place / folder).mkdir()
         (place / "inventory" / "hosts").write_text(INVENTORY, encoding="utf-8")
-        (place / "env" / "extravars").write_text(json.dumps({**AWX, **answers}), encoding="utf-8")
+        (place / "env" / "extravars").write_text(job.extravars({}, {**AWX, **answers}), encoding="utf-8")
         (place / "project" / "awx").symlink_to(_declaration.COLLECTION / "awx")
         environment = {
             "ANSIBLE_COLLECTIONS_PATH": str(found),
