@@ -103,7 +103,10 @@ func mark(imageDir, name string) error {
 // from there have run.
 func Ran(ctx context.Context, imageDir string) (bool, error) {
 	dir, err := filepath.EvalSymlinks(imageDir)
-	if err == nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist): // its session has taken it away, and with it the mark
+		return true, nil
+	case err == nil:
 		err = done(ctx, dir)
 	}
 	if err != nil {

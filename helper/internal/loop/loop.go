@@ -294,6 +294,19 @@ func Unmount(dir string) error {
 	}
 }
 
+// RemoveTmpfs takes away what MountTmpfs has made: the file system, and the folder if
+// that is empty, as those in /run are. Neither being there is no error.
+func RemoveTmpfs(dir string) error {
+	if err := Unmount(dir); err != nil {
+		return err
+	}
+	err := os.Remove(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("loop: %w", err)
+	}
+	return nil
+}
+
 // Mounted reports whether something is mounted exactly on dir.
 func Mounted(dir string) (bool, error) {
 	var here, above unix.Stat_t

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -230,6 +231,36 @@ func TestAMountInUseIsGivenAMoment(t *testing.T) {
 		held.Close()
 		if err := Unmount(mountpoint); err != nil { // the next one is not to lie over it
 			t.Fatal(err)
+		}
+	}
+}
+
+// With its file system a folder goes that is empty, and no other. It can be taken away again.
+func TestATmpfsGoesWithItsFolder(t *testing.T) {
+	_, mountpoint := places(t)
+	for _, kept := range []bool{false, true} {
+		dir := filepath.Join(mountpoint, "dump")
+		if err := MountTmpfs(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "pages"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		if kept {
+			if err := errors.Join(Unmount(dir), os.WriteFile(filepath.Join(dir, "another's"), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if err := RemoveTmpfs(dir); err != nil {
+				t.Error(err)
+			}
+		}
+		if mounted, err := Mounted(dir); err != nil || mounted {
+			t.Errorf("it is still mounted: %v (%v)", mounted, err)
+		}
+		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) == kept {
+			t.Errorf("a folder with a file in it: %v; the folder: %v", kept, err)
 		}
 	}
 }

@@ -457,7 +457,7 @@ func (d *destination) release() {
 	}
 	if st := d.Journal.State(); st != record.InDoubt && st != record.Released {
 		for _, dir := range d.tmpfs {
-			err = errors.Join(err, loop.Unmount(dir))
+			err = errors.Join(err, loop.RemoveTmpfs(dir))
 		}
 	}
 	for _, l := range d.ledgers {

@@ -436,7 +436,7 @@ func (s *source) release() {
 	}
 	err = errors.Join(err, s.closeTrees(), s.lender.close())
 	for _, dir := range s.tmpfs {
-		err = errors.Join(err, loop.Unmount(dir))
+		err = errors.Join(err, loop.RemoveTmpfs(dir))
 	}
 	for _, v := range s.volumes {
 		if v.Ledger != nil {

@@ -110,8 +110,8 @@ func TestAKilledSenderOfMembersLeavesNoMemoryBehind(t *testing.T) {
 	}
 	g.goesBack(g.waitForHook(g.src, string(record.Thawed)), "")
 	for _, m := range g.spec.dst.Members {
-		if left, err := os.ReadDir(m.Restore.Gate); err != nil || len(left) > 0 {
-			t.Errorf("%s: %d files of its dump are left there, %v", m.Name, len(left), err)
+		if exists(m.Restore.Gate) {
+			t.Errorf("%s: the folder of its dump is left there", m.Name)
 		}
 	}
 }

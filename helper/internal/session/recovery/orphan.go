@@ -332,7 +332,7 @@ func ForgetSource(ctx context.Context, dir, runDir string, spec *record.Spec) (e
 	defer unlock()
 	for _, t := range spec.Trees {
 		if t.Stage == record.StageDump {
-			err = errors.Join(err, unmountIfMounted(t.Path))
+			err = errors.Join(err, loop.RemoveTmpfs(t.Path))
 		}
 	}
 	return err
@@ -386,12 +386,4 @@ func unmountEverywhere(dir string) error {
 		err = errors.Join(err, loop.Unmount(b.Path))
 	}
 	return errors.Join(err, loop.Unmount(dir))
-}
-
-func unmountIfMounted(dir string) error {
-	mounted, err := loop.Mounted(dir)
-	if err != nil || !mounted {
-		return err
-	}
-	return loop.Unmount(dir)
 }

@@ -334,11 +334,11 @@ func forgetDestination(ctx context.Context, dir, runDir string, spec *record.Spe
 				return err
 			}
 		}
-		if err := unmountIfMounted(r.Gate); err != nil {
+		if err := loop.RemoveTmpfs(r.Gate); err != nil {
 			return err
 		}
 	}
-	return unmountIfMounted(filepath.Join(dir, record.TmpfsFolder))
+	return loop.RemoveTmpfs(filepath.Join(dir, record.TmpfsFolder))
 }
 
 // resolveOrphan is Resolve for a side whose process is gone. CRIU's hook, which
@@ -468,10 +468,10 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j
 	}
 	for _, part := range spec.Parts() {
 		if r := part.Restore; r.Given() && r.Gate != "" {
-			err = errors.Join(err, unmountIfMounted(r.Gate))
+			err = errors.Join(err, loop.RemoveTmpfs(r.Gate))
 		}
 	}
-	err = errors.Join(err, unmountIfMounted(filepath.Join(dir, record.TmpfsFolder)))
+	err = errors.Join(err, loop.RemoveTmpfs(filepath.Join(dir, record.TmpfsFolder)))
 	if err != nil {
 		return err
 	}
