@@ -108,12 +108,9 @@ func (f *Fetcher) Connect(c *wire.Conn) {
 	f.do(func() error {
 		f.hangUp()
 		f.conn, f.out = c, make(chan question, mostUnsent)
-		flags := uint16(0)
-		if f.stock.Load() != nil && !f.plain {
-			flags = flagKnown
-		}
 		f.readers.Go(func() { f.read(c) })
-		go write(c, flags, f.out)
+		out, plain := f.out, f.plain
+		go f.write(c, out, plain)
 		for _, q := range f.queue { // it is unknown which of them were heard
 			f.ask(q.question)
 		}
@@ -132,9 +129,13 @@ func (f *Fetcher) hangUp() {
 
 // write sends questions. The reader of the connection notices if it breaks; then all
 // unanswered questions are asked again over the next.
-func write(c *wire.Conn, flags uint16, out <-chan question) {
+func (f *Fetcher) write(c *wire.Conn, out <-chan question, plain bool) {
 	var err error
-	for q := range out {
+	for q := range out { // none comes before CRIU restores
+		flags := uint16(0)
+		if f.stock.Load() != nil && !plain {
+			flags = flagKnown
+		}
 		if err == nil {
 			err = c.Write(q.frame(flags))
 		}
