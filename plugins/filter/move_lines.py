@@ -33,6 +33,7 @@ def move_record(words: Names, status: Names, written: Names) -> dict[str, t.Any]
     return {
         **words,
         "frozen_ms": status["frozen_ms"],
+        "at_risk_ms": status.get("at_risk_ms", 0.0),
         "memory": int(written["memory"]),
         "running": written.get("running", True),
         "verify": status.get("verify"),

@@ -89,8 +89,8 @@ notes:
   - >-
     C(handover_keep_source), of migrate. Whether a backup of the disks stays here.
   - >-
-    C(handover_lazy_pages), of migrate, move, drain, refill. Whether a live workload runs on the destination before its memory is there,
-    which follows.
+    C(handover_lazy_pages), of migrate, move, drain, refill. Whether a live workload runs on the destination before all of its memory is
+    there.
   - >-
     C(handover_maintenance), of maintenance. Whether the hosts are under maintenance.
   - >-

@@ -90,8 +90,15 @@ options:
   lazy_pages:
     description:
       - Whether the workload is to run on the destination before its memory is there. Needs userfaultfd there, and a cgroup of the workload's own.
-    type: bool
-    default: false
+      - With V(auto) only where it can, and where its pause would be longer than O(max_frozen_ms) without that.
+    type: str
+    choices: ["false", "true", auto]
+    default: "false"
+  max_frozen_ms:
+    description:
+      - Milliseconds for which the workload may stand still, for O(lazy_pages=auto). With V(0) any number.
+    type: int
+    default: 0
   place_memory:
     description:
       - Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Where that is not possible CRIU carries it.
@@ -282,6 +289,11 @@ place_memory:
   returned: when nothing is in the way
   type: bool
   sample: true
+lazy_pages:
+  description: Whether the memory follows when the workload runs on the destination.
+  returned: when nothing is in the way
+  type: bool
+  sample: false
 pause_ms:
   description: Milliseconds of the pause, as far as they can be told before anything is measured; nothing of a move that stops the workload.
   returned: when nothing is in the way
@@ -320,7 +332,7 @@ from ..module_utils._core import foretold
 from ..module_utils._core.link import link_rate, listen_address
 from ..module_utils._core.move import out_of_reach, verdict
 from ..module_utils._core.step import discreet
-from ..module_utils._drivers.examiners import EXAMINERS
+from ..module_utils._drivers.examiners import EXAMINERS, Examiner
 
 LAZY_PAGES = (
     "lazy pages: from when {0} runs on {2} until the last page of its memory has come, the death of {1} or {2} is the end of what it has in memory, "
@@ -340,7 +352,8 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "tracker": {"type": "str", "choices": ["auto", "ebpf", "hash"], "default": "auto"},
     "hash_limit": {"type": "int", "default": 0},
     "auto_converge": {"type": "bool", "default": False},
-    "lazy_pages": {"type": "bool", "default": False},
+    "lazy_pages": {"type": "str", "choices": ["false", "true", "auto"], "default": "false"},
+    "max_frozen_ms": {"type": "int", "default": 0},
     "place_memory": {"type": "bool", "default": False},
     "reserve_space": {"type": "bool", "default": False},
     "bind_mounts": {"type": "str", "choices": ["carry", "same", "refuse"], "default": "refuse"},
@@ -354,6 +367,19 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "ignore": {"type": "list", "elements": "str", "default": []},
     "fail": {"type": "bool", "default": True},
 }
+
+
+FOLLOWS = (
+    "the memory of {0} follows when it runs on {1} (lazy pages, chosen by auto): it would stand still for about {2:.2f} s otherwise, and {3:.2f} s are allowed"
+)
+
+
+def follows(examiner: Examiner, plan: t.Any, max_frozen_ms: int) -> str:
+    """Why the memory is to follow, in one sentence; empty: it is not."""
+    if max_frozen_ms <= 0 or not examiner.may_follow(plan):
+        return ""
+    paused = foretold.pause_ms(plan, foretold.parts(plan, [], [], [])["memory"], examiner.places(plan)) or 0
+    return FOLLOWS.format(plan.workload, plan.destination, paused / 1000, max_frozen_ms / 1000) if paused > max_frozen_ms else ""
 
 
 def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -372,7 +398,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         tracker=params["tracker"],
         hash_limit=params["hash_limit"],
         auto_converge=params["auto_converge"],
-        lazy_pages=params["lazy_pages"],
+        lazy_pages=params["lazy_pages"] == "true",
         place_memory=params["place_memory"],
         reserve_space=params["reserve_space"],
         bind_mounts=params["bind_mounts"],
@@ -384,6 +410,9 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         secrets_there=params["destination_secrets"],
         asked_within=params["asked_within_seconds"],
     )
+    chosen = follows(examiner, plan, params["max_frozen_ms"]) if params["lazy_pages"] == "auto" else ""
+    if chosen:
+        plan = dataclasses.replace(plan, lazy_pages=True)
     unknown = examiner.unknown_names(params["ignore"])
     if unknown:
         return {"msg": "ignore: there is no check named {0}: name some of {1}".format(", ".join(unknown), ", ".join(sorted(examiner.checks)))}
@@ -417,11 +446,12 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             floating=examiner.floating(plan),
             sizes=sizes,
             place_memory=placed,
+            lazy_pages=plan.lazy_pages and plan.live,
             tmpfs=examiner.tmpfs(plan),
             pause_ms=foretold.pause_ms(plan, sizes["memory"], placed),
             foretold=foretold.lines(plan, sizes, rate, len({*examiner.checks} - {*params["ignore"]}), placed),
         )
-    result.update(verdict=verdict(plan, sentences), told=examiner.told(plan))
+    result.update(verdict=verdict(plan, sentences), told=[*([chosen] if chosen else []), *examiner.told(plan)])
     if sentences and params["fail"]:
         result["msg"] = (
             sentences[0]

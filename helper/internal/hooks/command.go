@@ -70,6 +70,10 @@ type Command struct {
 	// Hold is a folder with a program criu that stands in for CRIU, if a command
 	// that restores may be started before there is anything to restore.
 	Hold string `json:"hold,omitempty"`
+	// Unlocked has the CRIU of a restore lift no lock of the network: it has made none
+	// there, and looking for one takes it 14 ms with nftables and 67 with iptables, in the
+	// pause. CRIU 3.19 and later can be told so, by the stand-in.
+	Unlocked bool `json:"unlocked,omitempty"`
 }
 
 // Given reports whether there is anything to run.

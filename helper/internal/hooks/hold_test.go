@@ -37,11 +37,11 @@ func (h holder) MayStart(dir string) (bool, error) {
 	return reg.Ask(StartUp, "")
 }
 
-func (h holder) Options(string, bool) (*Options, error) {
+func (h holder) Options(_ string, restores bool) (*Options, error) {
 	if _, err := os.Stat(filepath.Join(string(h), "lazy")); err != nil {
 		return nil, nil
 	}
-	return &Options{Config: filepath.Join(string(h), "criu.conf"), Lazy: true, Cgroups: true}, nil
+	return &Options{Config: filepath.Join(string(h), "criu.conf"), Lazy: true, Cgroups: true, Unlocked: restores}, nil
 }
 
 // beCRIU takes the request and says that it came up.
@@ -223,7 +223,8 @@ func TestARequestIsMadeOneWithOptions(t *testing.T) {
 			t.Error(err)
 		}
 		text, err := os.ReadFile(filepath.Join(run, "criu.conf"))
-		if err != nil || !strings.HasPrefix(string(text), "action-script /x\nmanage-cgroups=soft\nlazy-pages\n") || strings.Contains(string(text), "ps-socket ") != (kind == typeDump) {
+		if err != nil || !strings.HasPrefix(string(text), "action-script /x\nmanage-cgroups=soft\nlazy-pages\n") || strings.Contains(string(text), "ps-socket ") != (kind == typeDump) ||
+			strings.HasSuffix(string(text), "\nnetwork-lock skip\n") != (kind == typeRestore) {
 			t.Errorf("%d: CRIU is told %q, %v", kind, text, err)
 		}
 		if err := g.Close(); err != nil {

@@ -27,7 +27,12 @@ type Options struct {
 	Lazy    bool              // the memory is left out
 	Joins   map[string]string // namespaces, by CRIU's word for the kind, that restored tasks join
 	Cgroups bool              // CRIU puts the tasks into their cgroups, whatever the host says of it
+
+	Unlocked bool // CRIU neither locks the network nor looks for a lock to lift
 }
+
+// Any says that there are some.
+func (o Options) Any() bool { return o.Lazy || o.Cgroups || o.Unlocked || len(o.Joins) > 0 }
 
 // Field of criu_opts in criu's rpc.proto.
 const fieldConfig protowire.Number = 51
@@ -40,6 +45,9 @@ func (o Options) apply(fd int, r criuRequest) error {
 	}
 	if o.Lazy {
 		lines += "lazy-pages\n"
+	}
+	if o.Unlocked { // behind the host's own line: the last one counts
+		lines += "network-lock skip\n"
 	}
 	for _, kind := range slices.Sorted(maps.Keys(o.Joins)) {
 		lines += "join-ns " + kind + ":" + o.Joins[kind] + "\n"

@@ -173,7 +173,7 @@ func TestCRIURestoresWhatIsPlaced(t *testing.T) {
 	}
 	scan := precopy.NewScan()
 	err := each(func(proc string) error {
-		return scan.Task(proc, func(pages []byte) error { s.ahead(pages); return nil })
+		return scan.Task(proc, func(_ uint64, pages []byte) error { s.ahead(pages); return nil })
 	})
 	if err != nil {
 		t.Fatal(err)

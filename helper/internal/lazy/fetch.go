@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -26,6 +28,9 @@ type Fetcher struct {
 	listener *net.UnixListener
 	bell     int // an eventfd: something has come
 
+	stock   atomic.Pointer[precopy.Stock] // what went ahead; nil: nothing
+	readers sync.WaitGroup                // of connections
+
 	mu     sync.Mutex
 	came   []func() error // arrived messages, for the loop to handle
 	closed bool
@@ -38,6 +43,7 @@ type Fetcher struct {
 	queue    []asked
 	window   int
 	over     bool // CRIU has restored all
+	plain    bool // a piece was wrong: all is asked for whole
 	progress Progress
 
 	all   chan struct{} // closed: nothing is missing any more, and
@@ -64,7 +70,9 @@ type asked struct {
 type Progress struct {
 	Total   uint64 // bytes that the dump left behind
 	Fetched uint64 // of them have come
+	Sent    uint64 // bytes over the link for that: less, where they went ahead
 	Faults  uint64 // the number of times that a task waited for a page
+	Plain   bool   // what went ahead was used no more, since a piece was wrong
 }
 
 // Listen waits for CRIU at a socket in its working directory; say hears of progress,
@@ -84,6 +92,10 @@ func Listen(workDir, images string, keeper Keeper, say func(Progress)) (*Fetcher
 	return f, nil
 }
 
+// Know gives it the memory that went ahead, which has to stay until it is closed. It is for
+// before CRIU begins to restore.
+func (f *Fetcher) Know(stock *precopy.Stock) { f.stock.Store(stock) }
+
 // Connect gives it a connection to the source's Memory, in the place of one that broke
 // if there was one. It closes it.
 func (f *Fetcher) Connect(c *wire.Conn) {
@@ -96,8 +108,9 @@ func (f *Fetcher) Connect(c *wire.Conn) {
 	f.do(func() error {
 		f.hangUp()
 		f.conn, f.out = c, make(chan question, mostUnsent)
-		go f.read(c)
-		go write(c, f.out)
+		f.readers.Go(func() { f.read(c) })
+		out, plain := f.out, f.plain
+		go f.write(c, out, plain)
 		for _, q := range f.queue { // it is unknown which of them were heard
 			f.ask(q.question)
 		}
@@ -116,11 +129,15 @@ func (f *Fetcher) hangUp() {
 
 // write sends questions. The reader of the connection notices if it breaks; then all
 // unanswered questions are asked again over the next.
-func write(c *wire.Conn, out <-chan question) {
+func (f *Fetcher) write(c *wire.Conn, out <-chan question, plain bool) {
 	var err error
-	for q := range out {
+	for q := range out { // none comes before CRIU restores
+		flags := uint16(0)
+		if f.stock.Load() != nil && !plain {
+			flags = flagKnown
+		}
 		if err == nil {
-			err = c.Write(q.frame())
+			err = c.Write(q.frame(flags))
 		}
 		if err == nil && len(out) == 0 {
 			err = c.Flush()
@@ -176,6 +193,7 @@ func (f *Fetcher) Close() error {
 		err = errors.Join(err, unix.Close(s.fd))
 	}
 	f.hangUp()
+	f.readers.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	bell := f.bell
@@ -221,35 +239,64 @@ func (f *Fetcher) begin(pid uint32, fd int) error {
 }
 
 // read passes on the source's answers. A connection that breaks, or that brings an
-// answer without a question, ends nothing: there may be another.
+// answer without a question, ends nothing: there may be another. A piece is put together
+// while the one before is taken.
 func (f *Fetcher) read(c *wire.Conn) {
 	defer c.Close()
 	var frame wire.Frame
-	for {
-		broke := c.Read(&frame)
-		taken := make(chan bool, 1)
-		f.do(func() error {
-			if f.conn != c {
-				taken <- false
-				return nil
-			}
-			if broke != nil || len(f.queue) == 0 || f.queue[0].answers(&frame) != nil {
-				f.hangUp()
-				taken <- false
-				return nil
-			}
-			defer func() { taken <- true }()
-			return f.answer(&frame)
-		})
-		select {
-		case goOn := <-taken:
-			if !goOn {
-				return
-			}
-		case <-f.ended:
+	rooms, before := [2][]byte{make([]byte, pieceSize), make([]byte, pieceSize)}, taken(nil)
+	for n := 0; ; n++ {
+		var a answer
+		err := c.Read(&frame)
+		if err == nil {
+			a, err = unpack(&frame, f.stock.Load(), rooms[n%2])
+		}
+		if !f.goesOn(before) {
 			return
 		}
+		if before = f.pass(c, a, err); a.pieces {
+			continue
+		}
+		if !f.goesOn(before) { // its data lie in the frame
+			return
+		}
+		before = nil
 	}
+}
+
+// taken tells when an answer was, and whether the connection is good.
+type taken chan bool
+
+func (f *Fetcher) goesOn(t taken) bool {
+	if t == nil {
+		return true
+	}
+	select {
+	case goOn := <-t:
+		return goOn
+	case <-f.ended:
+		return false
+	}
+}
+
+// pass has the loop take an answer, or the news that none comes any more.
+func (f *Fetcher) pass(c *wire.Conn, a answer, broke error) taken {
+	t := make(taken, 1)
+	f.do(func() error {
+		if f.conn != c {
+			t <- false
+			return nil
+		}
+		if broke != nil || len(f.queue) == 0 || f.queue[0].answers(a) != nil {
+			f.plain = f.plain || errors.Is(broke, errWrong)
+			f.hangUp()
+			t <- false
+			return nil
+		}
+		defer func() { t <- true }()
+		return f.answer(a)
+	})
+	return t
 }
 
 // loop runs until it is closed. When all has come it goes on to answer tasks.
@@ -411,14 +458,16 @@ func (f *Fetcher) ask(q question) {
 }
 
 // answer takes the answer to the oldest question.
-func (f *Fetcher) answer(frame *wire.Frame) error {
+func (f *Fetcher) answer(a answer) error {
 	q := f.queue[0]
 	f.queue = f.queue[1:]
-	if err := q.space.take(q.question, frame.Payload, f.hear); err != nil {
+	if err := q.space.take(q.question, a.data, f.hear); err != nil {
 		return err
 	}
 	f.window = min(f.window+1, mostQuestions)
 	f.progress.Fetched += q.size
+	f.progress.Sent += uint64(a.sent)
+	f.progress.Plain = f.plain
 	f.say(f.progress)
 	return nil
 }

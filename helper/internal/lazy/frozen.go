@@ -42,11 +42,11 @@ func OpenFrozen(known *precopy.Known, each func(func(proc string) error) error) 
 
 // Beside gives what can be read while CRIU dumps.
 func (f *Frozen) Beside(ctx context.Context, give Give) error {
-	p := packer{known: f.known, give: func(x Piece) error {
+	p := packer{pack: forPlan(f.known), give: func(x Piece) error {
 		f.note(x)
 		return give(x)
 	}}
-	return p.all(ctx, func(add func(uint32, io.ReaderAt, uint64, int) error) error {
+	return p.all(ctx, func(_ context.Context, add func(uint32, io.ReaderAt, uint64, int) error) error {
 		scan := precopy.NewScan()
 		for _, pid := range f.pids() {
 			file := f.files[pid]
@@ -109,8 +109,8 @@ func (f *Frozen) Rest(ctx context.Context, images string, give Give) (left uint6
 	for _, own := range dumped {
 		left += own.bytes()
 	}
-	p := packer{known: f.known, whole: true, give: give}
-	return left, p.all(ctx, func(add func(uint32, io.ReaderAt, uint64, int) error) error {
+	p := packer{pack: forPlan(f.known), whole: true, give: give}
+	return left, p.all(ctx, func(_ context.Context, add func(uint32, io.ReaderAt, uint64, int) error) error {
 		for _, pid := range slices.Sorted(maps.Keys(dumped)) {
 			missing := dumped[pid].without(f.given[pid])
 			file := f.files[pid]

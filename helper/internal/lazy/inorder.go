@@ -49,20 +49,32 @@ type reading struct {
 // in which the memory was listed. After an error, or when the context ends, no piece is
 // given any more. Of several errors the first in that order is the error.
 type packer struct {
-	known *precopy.Known // nothing is added to it meanwhile
-	whole bool           // a range of which a part cannot be read is an error; or else the part before is given
+	pack  pack
+	whole bool // a range of which a part cannot be read is an error; or else the part before is given
 	give  Give
 }
 
+// pack appends the piece for a reading's pages, and says how many bytes of them are in it. Several
+// threads call it.
+type pack func(b, pages []byte, x *reading) (piece []byte, literals int)
+
+// forPlan packs what a Plan takes. Nothing is added to known meanwhile.
+func forPlan(known *precopy.Known) pack {
+	return func(b, pages []byte, x *reading) ([]byte, int) { return known.Encode(b, pages, int64(x.at)) }
+}
+
+// lister calls add for each range to be read. Its context ends with the first error.
+type lister func(ctx context.Context, add func(task uint32, from io.ReaderAt, at uint64, size int) error) error
+
 // all packs the ranges that list adds.
-func (p *packer) all(ctx context.Context, list func(add func(task uint32, from io.ReaderAt, at uint64, size int) error) error) error {
+func (p *packer) all(ctx context.Context, list lister) error {
 	g, ctx := errgroup.WithContext(ctx)
 	work := make(chan *reading) // no more are under way than there are threads
 	g.Go(func() error {
 		defer close(work)
 		turn := make(chan struct{})
 		close(turn)
-		err := list(func(task uint32, from io.ReaderAt, at uint64, size int) error {
+		err := list(ctx, func(task uint32, from io.ReaderAt, at uint64, size int) error {
 			for size > 0 {
 				x := &reading{task, from, at, min(size, readSize), turn, make(chan struct{})}
 				select {
@@ -107,7 +119,7 @@ func (p *packer) one(ctx context.Context, x *reading, pages, packed []byte) ([]b
 	n &^= PageSize - 1
 	literals := 0
 	if failed == nil && n > 0 {
-		packed, literals = p.known.Encode(packed, pages[:n], int64(x.at))
+		packed, literals = p.pack(packed, pages[:n], x)
 	}
 	if failed != nil {
 		failed = fmt.Errorf("lazy: %d bytes at %#x of the frozen task %d: %w", len(pages), x.at, x.task, failed)

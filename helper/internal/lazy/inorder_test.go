@@ -45,8 +45,10 @@ func comesTrue(t *testing.T, c <-chan struct{}, what string) {
 }
 
 // only is the memory of one task.
-func only(from io.ReaderAt, pieces int) func(func(uint32, io.ReaderAt, uint64, int) error) error {
-	return func(add func(uint32, io.ReaderAt, uint64, int) error) error { return add(1, from, 0, pieces*readSize) }
+func only(from io.ReaderAt, pieces int) lister {
+	return func(_ context.Context, add func(uint32, io.ReaderAt, uint64, int) error) error {
+		return add(1, from, 0, pieces*readSize)
+	}
 }
 
 // The pieces of several tasks come in the order in which their memory was listed, whole, and
@@ -75,7 +77,7 @@ func TestPiecesComeInTheirOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stock.Close()
-	p := packer{known: known, whole: true, give: func(x Piece) error {
+	p := packer{pack: forPlan(known), whole: true, give: func(x Piece) error {
 		if busy.Add(1) != 1 {
 			t.Error("two pieces are given at once")
 		}
@@ -88,7 +90,7 @@ func TestPiecesComeInTheirOrder(t *testing.T) {
 		at, tasks = append(at, x.At), append(tasks, uint64(x.Task))
 		return nil
 	}}
-	err = p.all(t.Context(), func(add func(uint32, io.ReaderAt, uint64, int) error) error {
+	err = p.all(t.Context(), func(ctx context.Context, add func(uint32, io.ReaderAt, uint64, int) error) error {
 		for task, x := range []span{{0, 15 * readSize, 0}, {15 * readSize, 15*readSize + PageSize, 0}, {15*readSize + PageSize, uint64(len(content)), 0}} {
 			if err := add(uint32(task), read, x.start, int(x.size())); err != nil {
 				return err
@@ -135,15 +137,15 @@ func TestTheFirstErrorEndsIt(t *testing.T) {
 				return 0, fmt.Errorf("piece %d is wrong", at/readSize)
 			})
 			given := 0
-			p := packer{known: precopy.NewKnown(1), whole: true, give: func(x Piece) error {
+			p := packer{pack: forPlan(precopy.NewKnown(1)), whole: true, give: func(x Piece) error {
 				if int(x.At/readSize) == c.full {
 					return errors.New("no more of it")
 				}
 				given++
 				return nil
 			}}
-			err := p.all(t.Context(), func(add func(uint32, io.ReaderAt, uint64, int) error) error {
-				return errors.Join(only(read, 6)(add), c.list)
+			err := p.all(t.Context(), func(ctx context.Context, add func(uint32, io.ReaderAt, uint64, int) error) error {
+				return errors.Join(only(read, 6)(ctx, add), c.list)
 			})
 			if err == nil || !strings.Contains(err.Error(), c.says) || given != c.given {
 				t.Errorf("%v, when %d were given", err, given)
@@ -158,7 +160,7 @@ func TestPiecesThatAreGivenUp(t *testing.T) {
 	why := errors.New("it is undone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	given := 0
-	p := packer{known: precopy.NewKnown(1), give: func(Piece) error {
+	p := packer{pack: forPlan(precopy.NewKnown(1)), give: func(Piece) error {
 		if given++; given == 2 {
 			cancel(why)
 		}
@@ -175,7 +177,7 @@ func TestNoMoreIsReadThanThreadsHold(t *testing.T) {
 	withReaders(t, 3)
 	var reads atomic.Int32
 	takes := make(chan struct{})
-	p := packer{known: precopy.NewKnown(1), give: func(Piece) error { <-takes; return nil }}
+	p := packer{pack: forPlan(precopy.NewKnown(1)), give: func(Piece) error { <-takes; return nil }}
 	read := memoryOf(func(b []byte, _ int64) (int, error) { reads.Add(1); return len(b), nil })
 	done := make(chan error, 1)
 	go func() { done <- p.all(t.Context(), only(read, 50)) }()
@@ -203,7 +205,7 @@ func TestARangeThatCannotAllBeRead(t *testing.T) {
 		return readable, unix.EIO
 	})
 	var got []int
-	p := packer{known: precopy.NewKnown(1), give: func(x Piece) error { got = append(got, x.Size); return nil }}
+	p := packer{pack: forPlan(precopy.NewKnown(1)), give: func(x Piece) error { got = append(got, x.Size); return nil }}
 	if err := p.all(t.Context(), only(read, 2)); err != nil || !slices.Equal(got, []int{3 * PageSize}) {
 		t.Error(got, err)
 	}

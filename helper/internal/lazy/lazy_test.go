@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/lazy/lazytest"
+	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -199,6 +200,7 @@ type moving struct {
 	keeper   *keeper
 	fetcher  *Fetcher
 	memory   *Memory
+	known    *precopy.Known // nil: nothing has gone ahead
 	restored *exec.Cmd
 	said     *bufio.Reader
 	goOn     io.Writer
@@ -260,9 +262,42 @@ func begin(t *testing.T, deed string) *moving {
 func (m *moving) connect() net.Conn {
 	a, b := net.Pipe()
 	m.fetcher.Connect(wire.NewConn(a))
-	m.served.Go(func() { _ = m.memory.Serve(wire.NewConn(b), func(n int64) { m.bytes.Add(n) }) })
+	m.served.Go(func() { _ = m.memory.Serve(wire.NewConn(b), m.known, func(n int64) { m.bytes.Add(n) }) })
 	return b
 }
+
+// ahead has the task's memory gone ahead: of each five pages one has been written to since,
+// and each seventh is new. Spoil changes what has come.
+func (m *moving) ahead(spoil func(page int, content []byte)) {
+	m.t.Helper()
+	stock, err := precopy.NewStock()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() {
+		if err := errors.Join(m.fetcher.Close(), stock.Close()); err != nil {
+			m.t.Error(err)
+		}
+	})
+	m.known = precopy.NewKnown(1).WithVersions()
+	for n := range pages {
+		page := bytes.Repeat([]byte{want(n)}, PageSize)
+		if n%5 == 0 {
+			page[n%PageSize]++
+		}
+		pos := m.known.Size()
+		if n%7 == 0 || !m.known.AddAt(filepath.Dir(m.memory.files[42].Name()), base+uint64(n)*PageSize, page) {
+			continue
+		}
+		spoil(n, page)
+		if err := stock.Put(page, pos, 1<<30); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	m.fetcher.Know(stock)
+}
+
+func asItWas(int, []byte) {}
 
 func (m *moving) end() {
 	m.t.Helper()
@@ -309,6 +344,69 @@ func TestMemoryFollows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What went ahead does not travel again, whatever the task does meanwhile.
+func TestMemoryFollowsWhereItHasGoneAhead(t *testing.T) {
+	for deed := range deeds {
+		t.Run(deed, func(t *testing.T) {
+			m := begin(t, deed)
+			m.ahead(asItWas)
+			m.connect()
+			fmt.Fprintln(m.goOn, "go on")
+			p := m.come()
+			m.end()
+			if p.Plain || deed == "nothing" && (p.Fetched != p.Total || p.Sent > p.Total/3) {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
+// A connection that breaks is made again, and the source's next process has heard of nothing
+// that went ahead.
+func TestAnotherProcessLendsTheRest(t *testing.T) {
+	m := begin(t, "read")
+	m.ahead(asItWas)
+	fmt.Fprintln(m.goOn, "go on")
+	for range 4 {
+		c := m.connect()
+		time.Sleep(3 * time.Millisecond)
+		c.Close()
+		time.Sleep(3 * time.Millisecond)
+	}
+	m.known = nil
+	m.connect()
+	m.come()
+	m.end()
+}
+
+// A piece that is not what the source has goes into no memory: from there on all of it travels.
+func TestAPageThatIsAnotherIsAskedForWhole(t *testing.T) {
+	m := begin(t, "read")
+	m.ahead(func(page int, content []byte) {
+		if page == 501 {
+			content[0]++
+		}
+	})
+	fmt.Fprintln(m.goOn, "go on")
+	m.connect()
+	short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for !m.isPlain() && short.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	m.connect()
+	if p := m.come(); !p.Plain {
+		t.Errorf("%+v", p)
+	}
+	m.end()
+}
+
+func (m *moving) isPlain() bool {
+	is := make(chan bool, 1)
+	m.fetcher.do(func() error { is <- m.fetcher.plain; return nil })
+	return <-is
 }
 
 func limited(t *testing.T) context.Context {
@@ -404,15 +502,15 @@ func TestQuestionsThatAreNone(t *testing.T) {
 	m := &Memory{files: map[uint32]*os.File{}}
 	for name, f := range map[string]*wire.Frame{
 		"no length":    {Type: wire.Chunk, Pos: PageSize},
-		"too long":     question{1, 0, pieceSize + PageSize}.frame(),
-		"half a page":  question{1, 0, 100}.frame(),
-		"off a page":   question{1, 100, PageSize}.frame(),
+		"too long":     question{1, 0, pieceSize + PageSize}.frame(0),
+		"half a page":  question{1, 0, 100}.frame(0),
+		"off a page":   question{1, 100, PageSize}.frame(0),
 		"another type": {Type: wire.Data, Payload: make([]byte, 8)},
-		"no such task": question{1, 0, PageSize}.frame(),
+		"no such task": question{1, 0, PageSize}.frame(0),
 	} {
 		a, b := net.Pipe()
 		served := make(chan error, 1)
-		go func() { served <- m.Serve(wire.NewConn(b), func(int64) {}) }()
+		go func() { served <- m.Serve(wire.NewConn(b), nil, func(int64) {}) }()
 		c := wire.NewConn(a)
 		go func() { _ = c.Write(f); _ = c.Flush() }()
 		if err := <-served; err == nil || !strings.Contains(err.Error(), "lazy: ") && !strings.Contains(err.Error(), "wire: ") {

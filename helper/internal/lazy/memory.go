@@ -1,11 +1,14 @@
 package lazy
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/tasks"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -49,23 +52,18 @@ func (m *Memory) Close() (err error) {
 	return err
 }
 
-// Serve answers the other side's questions until the connection ends. Count is called
-// for every answer.
-func (m *Memory) Serve(c *wire.Conn, count func(bytes int64)) error {
-	var f wire.Frame
+// Serve answers the other side's questions until the connection ends. Known is what has
+// gone ahead, or nil; nothing is added to it any more. Count is called for every answer.
+func (m *Memory) Serve(c *wire.Conn, known *precopy.Known, count func(bytes int64)) error {
+	q, file, knows, err := m.hear(c)
+	if err != nil {
+		return err
+	}
+	if knows && known != nil {
+		return m.servePieces(c, q, file, known, count)
+	}
 	buf := make([]byte, pieceSize)
 	for {
-		if err := c.Read(&f); err != nil {
-			return err
-		}
-		q, err := parseQuestion(&f)
-		if err != nil {
-			return err
-		}
-		file := m.files[q.pid]
-		if file == nil {
-			return fmt.Errorf("lazy: pages of task %d were asked for, and there is none", q.pid)
-		}
 		if _, err := file.ReadAt(buf[:q.size], int64(q.from)); err != nil {
 			return fmt.Errorf("lazy: %d bytes at %#x of the frozen task %d: %w", q.size, q.from, q.pid, err)
 		}
@@ -76,5 +74,53 @@ func (m *Memory) Serve(c *wire.Conn, count func(bytes int64)) error {
 			return err
 		}
 		count(int64(q.size))
+		if q, file, _, err = m.hear(c); err != nil {
+			return err
+		}
 	}
+}
+
+// hear takes one question, and finds its task's memory. Knows says that the other side has the
+// memory that went ahead.
+func (m *Memory) hear(c *wire.Conn) (q question, file *os.File, knows bool, err error) {
+	var f wire.Frame
+	if err = c.Read(&f); err != nil {
+		return q, nil, false, err
+	}
+	if q, err = parseQuestion(&f); err != nil {
+		return q, nil, false, err
+	}
+	if file = m.files[q.pid]; file == nil {
+		return q, nil, false, fmt.Errorf("lazy: pages of task %d were asked for, and there is none", q.pid)
+	}
+	return q, file, f.Flags&flagKnown != 0, nil
+}
+
+// servePieces reads and packs the answers in several threads, and gives them in the order of
+// the questions.
+func (m *Memory) servePieces(c *wire.Conn, q question, file *os.File, known *precopy.Known, count func(bytes int64)) error {
+	p := packer{whole: true}
+	p.pack = func(b, pages []byte, x *reading) ([]byte, int) {
+		return known.EncodeAt(filepath.Dir(x.from.(*os.File).Name()), b, pages, x.at)
+	}
+	p.give = func(x Piece) error {
+		err := c.Write(&wire.Frame{Type: wire.Chunk, Stream: x.Task, Pos: int64(x.At), Flags: flagKnown, Payload: x.Packed})
+		if err == nil {
+			err = c.Flush()
+		}
+		count(int64(x.Size))
+		return err
+	}
+	return p.all(context.Background(), func(ctx context.Context, add func(uint32, io.ReaderAt, uint64, int) error) error {
+		defer context.AfterFunc(ctx, func() { c.Interrupt(context.Cause(ctx)) })()
+		for {
+			if err := add(q.pid, file, q.from, int(q.size)); err != nil {
+				return err
+			}
+			var err error
+			if q, file, _, err = m.hear(c); err != nil {
+				return err
+			}
+		}
+	})
 }

@@ -39,6 +39,7 @@ type Known struct {
 	seed uint64
 	at   map[xxh3.Uint128]int64
 	sums []xxh3.Uint128 // of the pages in the stock, in their order
+	*versions
 }
 
 // NewKnown begins with an empty stock. The seed is a secret: a program that can
@@ -75,6 +76,7 @@ func (k *Known) Add(page []byte) (pos int64, fresh bool) {
 	pos = k.Size()
 	k.at[sum] = pos
 	k.sums = append(k.sums, sum)
+	k.versions.note(page, k.seed)
 	return pos, true
 }
 
@@ -87,31 +89,40 @@ const literal = -1
 //	     0    16  digest of its content, and its place
 //	    16     8  where it begins in the page file
 //	    24     4  the number of runs
-//	    28  12 n  runs: length (4), place in the stock or -1 (8)
+//	    28  12 n  runs: length (4), place in the stock, or -1, or see versions (8)
 //	     …     …  the pages that are not in the stock, one after the other
 const (
 	pieceHead = 28
 	runSize   = 12
 )
 
+// run is a part of a piece: pages that lie in the stock one after the other, or pages that are
+// in the piece.
+type run struct {
+	length int
+	at     int64
+}
+
+// join adds a run, as a part of the last one if it can.
+func join(runs []run, next run) []run {
+	if n := len(runs) - 1; n >= 0 {
+		last := &runs[n]
+		behind := last.at + int64(last.length)
+		if last.at < literal {
+			behind = last.at - int64(last.length)
+		}
+		if next.at == literal && last.at == literal || next.at != literal && last.at != literal && (next.at < 0) == (last.at < 0) && next.at == behind {
+			last.length += next.length
+			return runs
+		}
+	}
+	return append(runs, next)
+}
+
 // Encode appends to b the piece for data, which lies at off of a page file. It tells
 // how much of it is not in the stock.
 func (k *Known) Encode(b, data []byte, off int64) (piece []byte, literals int) {
-	type run struct {
-		length int
-		at     int64
-	}
 	var runs []run
-	add := func(length int, at int64) {
-		if n := len(runs) - 1; n >= 0 {
-			last := &runs[n]
-			if at == literal && last.at == literal || at != literal && last.at != literal && last.at+int64(last.length) == at {
-				last.length += length
-				return
-			}
-		}
-		runs = append(runs, run{length, at})
-	}
 	next := int64(0)
 	for i := 0; i < len(data); i += PageSize {
 		page := data[i:min(i+PageSize, len(data))]
@@ -126,16 +137,9 @@ func (k *Known) Encode(b, data []byte, off int64) (piece []byte, literals int) {
 			next += PageSize // one that has changed since
 			literals += len(page)
 		}
-		add(len(page), pos)
+		runs = join(runs, run{len(page), pos})
 	}
-	sum := digest(data, off)
-	b = append(b, sum[:]...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(off))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(runs)))
-	for _, r := range runs {
-		b = binary.LittleEndian.AppendUint32(b, uint32(r.length))
-		b = binary.LittleEndian.AppendUint64(b, uint64(r.at))
-	}
+	b = head(b, data, off, runs)
 	at := 0
 	for _, r := range runs {
 		if r.at == literal {
@@ -144,6 +148,19 @@ func (k *Known) Encode(b, data []byte, off int64) (piece []byte, literals int) {
 		at += r.length
 	}
 	return b, literals
+}
+
+// head appends a piece but for the pages in it.
+func head(b, data []byte, off int64, runs []run) []byte {
+	sum := digest(data, off)
+	b = append(b, sum[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(off))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(runs)))
+	for _, r := range runs {
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.length))
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.at))
+	}
+	return b
 }
 
 // digest is of a piece's content, and of its place.
@@ -182,12 +199,17 @@ func (s *Stock) each(p Piece, do func(content []byte, known bool)) error {
 			return fmt.Errorf("precopy: a piece that stands for more than %d bytes", PieceSize)
 		}
 		switch {
-		case at != literal:
+		case at > literal:
 			known, err := s.slice(at, length)
 			if err != nil {
 				return err
 			}
 			do(known, true)
+		case at < literal:
+			var err error
+			if literals, err = s.mend(older(at), length, literals, do); err != nil {
+				return err
+			}
 		case length > int64(len(literals)):
 			return errors.New("precopy: a piece ends before what it says to carry")
 		default:

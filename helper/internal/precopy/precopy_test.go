@@ -270,7 +270,7 @@ func TestScanFindsTheMemory(t *testing.T) {
 	_ = mapped[8*PageSize]
 
 	k, scan := NewKnown(3), NewScan()
-	if err := scan.Task("/proc/self", func(pages []byte) error {
+	if err := scan.Task("/proc/self", func(_ uint64, pages []byte) error {
 		for i := 0; i < len(pages); i += PageSize {
 			k.Add(pages[i : i+PageSize])
 		}
@@ -296,7 +296,7 @@ func TestScanFindsTheMemory(t *testing.T) {
 }
 
 func TestScanOfATaskThatIsGone(t *testing.T) {
-	if err := NewScan().Task(filepath.Join(t.TempDir(), "4711"), func([]byte) error { return nil }); err != nil {
+	if err := NewScan().Task(filepath.Join(t.TempDir(), "4711"), func(uint64, []byte) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }

@@ -41,8 +41,8 @@ const (
 )
 
 // Task reads the pages of one task, by its folder in /proc, and gives them on in runs
-// of whole pages.
-func (s *Scan) Task(proc string, give func(pages []byte) error) error {
+// of whole pages, with their addresses.
+func (s *Scan) Task(proc string, give func(at uint64, pages []byte) error) error {
 	mem, err := os.Open(filepath.Join(proc, "mem"))
 	if tasks.Gone(err) {
 		return nil
@@ -176,10 +176,10 @@ func (s *Scan) wanted(m mapping, at, page uint64) bool {
 }
 
 // read passes on the readable part of a run of pages.
-func (s *Scan) read(mem *os.File, at uint64, length int, give func([]byte) error) error {
+func (s *Scan) read(mem *os.File, at uint64, length int, give func(uint64, []byte) error) error {
 	n, _ := mem.ReadAt(s.buf[:length], int64(at)) // an unreadable page is gone, or not for reading
 	if n &^= pageMask; n == 0 {
 		return nil
 	}
-	return give(s.buf[:n])
+	return give(at, s.buf[:n])
 }

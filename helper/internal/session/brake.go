@@ -74,7 +74,7 @@ func (s *limiter) lookAtMemory(ctx context.Context) error {
 	var changed, missing int64
 	scan := precopy.NewScan()
 	err := s.eachTask(func(proc string) error {
-		return scan.Task(proc, func(pages []byte) error {
+		return scan.Task(proc, func(_ uint64, pages []byte) error {
 			for page := range slices.Chunk(pages, precopy.PageSize) {
 				if _, other := now.Add(page); !other {
 					continue

@@ -335,7 +335,7 @@ func (d *destination) resume(ctx context.Context, m *protocol.Run) error {
 	if err := d.reach(record.Resumed, ""); err != nil {
 		return err
 	}
-	took, err = d.fetch(ctx)
+	took, err = d.fetch(ctx, runs)
 	if err != nil {
 		return err
 	}
@@ -451,7 +451,11 @@ func (d *destination) discard(why error) error {
 func (d *destination) release() {
 	d.warming.end()
 	d.leaveRooms()
-	err := errors.Join(d.memory.placement.close(), d.memory.close(), d.closeLazy())
+	// The fetcher first: it reads what went ahead.
+	err := errors.Join(d.memory.placement.close(), d.closeLazy())
+	if err == nil {
+		err = d.memory.close()
+	}
 	for _, t := range d.targets {
 		err = errors.Join(err, t.Close())
 	}

@@ -85,7 +85,7 @@ func (s *source) dumped(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return at, fmt.Errorf("session: dumping: %w", err)
 	}
-	return at, s.lender.lend()
+	return at, s.lender.lend(s.memory.known)
 }
 
 // sendTrees sends the trees of some stages.

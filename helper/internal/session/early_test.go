@@ -148,3 +148,22 @@ func TestAnArmedRestoreWithoutAGateNeverBegins(t *testing.T) {
 		}
 	}
 }
+
+// Where the destination's CRIU can be told so, it looks for no lock of the network to lift; the
+// source's locks.
+func TestARestoreLiftsNoLock(t *testing.T) {
+	r := newRig(t)
+	r.spec.dst.Hooks.Restore.Unlocked = true
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	o, err := recovery.Holder{RunDir: r.dstRun}.Options(r.spec.dst.Hooks.Restore.Gate, true)
+	if err != nil || o == nil || !o.Unlocked {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if o, err := (recovery.Holder{RunDir: r.srcRun}).Options(r.spec.src.Hooks.Freeze.Gate, false); err != nil || o != nil {
+		t.Errorf("%+v, %v", o, err)
+	}
+	r.cutover()
+	r.moved(w)
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/lazy"
+	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
@@ -18,8 +19,9 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// With policy.lazy_pages a live workload's memory is neither sent ahead nor dumped, but
-// follows when the workload runs on the destination (package lazy). The run token is the
+// With policy.lazy_pages a live workload's memory is not dumped, but follows when the
+// workload runs on the destination (package lazy). Most of it goes ahead as ever: then only
+// what has changed since travels, and the rest is named by its place there. The run token is the
 // point of no return as ever. After it, until the last page has come, part of the memory
 // is on the source alone, where the tasks stand still that have it, and the workload's
 // work since is on the destination alone: so if either host is lost, the workload's
@@ -43,6 +45,7 @@ const canLazy = "lazy"
 type lender struct {
 	*link
 	memory *lazy.Memory
+	known  *precopy.Known // what has gone ahead; nil: nothing
 	stop   context.CancelFunc
 	ended  chan struct{}
 	lent   int64
@@ -78,10 +81,11 @@ func (s *link) dialFetch(ctx context.Context) (*wire.Conn, error) {
 }
 
 // lend begins to answer. No task runs any more, and none will here until it ends.
-func (l *lender) lend() error {
+func (l *lender) lend(known *precopy.Known) error {
 	if l == nil {
 		return nil
 	}
+	l.known = known
 	memory, err := lazy.OpenMemory(l.Spec.Hooks.Freeze.Cgroup.EachTask)
 	if err != nil {
 		return err
@@ -106,7 +110,7 @@ func (l *lender) lendOn(ctx context.Context) {
 		}
 		if err == nil {
 			end := context.AfterFunc(ctx, func() { c.Interrupt(context.Cause(ctx)) })
-			err = l.options.serveMemory(l.memory, c, func(n int64) {
+			err = l.options.serveMemory(l.memory, c, l.known, func(n int64) {
 				l.lent += n
 				l.Update(false, func(st *record.Status) { st.Fetch = &record.Fetch{Fetched: l.lent} })
 			})
@@ -161,7 +165,7 @@ func (s *source) lendOrphan(ctx context.Context) error {
 	}
 	s.stopped.Store(true)
 	s.lender = &lender{link: s.link}
-	if err := s.lender.lend(); err != nil {
+	if err := s.lender.lend(nil); err != nil { // that went with the process
 		return err
 	}
 	s.t0 = time.Now()
@@ -202,22 +206,23 @@ func (d *destination) listenLazy() (err error) {
 		d.Update(false, func(st *record.Status) { st.Fetch = fetchOf(p) })
 		if time.Since(said) > time.Second {
 			said = time.Now()
-			d.Log.Emit("fetch", map[string]any{"bytes": p.Fetched, "total": p.Total, "faults": p.Faults})
+			d.Log.Emit("fetch", map[string]any{"bytes": p.Fetched, "total": p.Total, "sent": p.Sent, "faults": p.Faults})
 		}
 	})
+	d.memory.fetcher = d.fetcher
 	return err
 }
 
 func fetchOf(p lazy.Progress) *record.Fetch {
-	return &record.Fetch{Total: int64(p.Total), Fetched: int64(p.Fetched), Faults: int64(p.Faults)}
+	return &record.Fetch{Total: int64(p.Total), Fetched: int64(p.Fetched), Sent: int64(p.Sent), Faults: int64(p.Faults)}
 }
 
-// fetch returns when all memory has come. Nothing ends it but that, or the workload's end.
-func (d *destination) fetch(ctx context.Context) (took map[string]float64, err error) {
+// fetch returns when all memory has come. Nothing ends it but that, or the workload's end. It tells
+// how long that was since the workload runs: until then it needed both hosts.
+func (d *destination) fetch(ctx context.Context, runs time.Time) (took map[string]float64, err error) {
 	if d.fetcher == nil {
 		return nil, nil
 	}
-	began := time.Now()
 	p, err := d.fetcher.Wait(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
@@ -225,10 +230,15 @@ func (d *destination) fetch(ctx context.Context) (took map[string]float64, err e
 	if err := os.WriteFile(filepath.Join(d.Dir, record.FetchedFile), nil, 0o600); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	err = d.fetcher.Close()
+	took = map[string]float64{"fetch": report.MS(time.Since(runs))}
+	err = errors.Join(d.fetcher.Close(), d.memory.close())
 	d.Update(true, func(st *record.Status) { st.Fetch = fetchOf(p) })
-	d.Log.Emit("fetched", map[string]any{"bytes": p.Fetched, "total": p.Total, "faults": p.Faults, "ms": report.MS(time.Since(began))})
-	return map[string]float64{"fetch": report.MS(time.Since(began))}, err
+	said := map[string]any{"bytes": p.Fetched, "total": p.Total, "sent": p.Sent, "faults": p.Faults, "ms": took["fetch"]}
+	if p.Plain {
+		said["text"] = "a piece of the memory was not what the source has, so from there on all was sent whole"
+	}
+	d.Log.Emit("fetched", said)
+	return took, err
 }
 
 // closeLazy releases the memory. Where not all of it has arrived, no restored task may

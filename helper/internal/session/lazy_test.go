@@ -20,6 +20,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/lazy/lazytest"
+	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -158,11 +159,11 @@ func (systemd) LetGo(...string) error {
 // lendAtLeisure has pages lent only while nobody holds that up.
 var lendAtLeisure = sync.OnceFunc(func() {
 	planted.keeper = systemd{}
-	planted.serveMemory = func(m *lazy.Memory, c *wire.Conn, count func(int64)) error {
+	planted.serveMemory = func(m *lazy.Memory, c *wire.Conn, known *precopy.Known, count func(int64)) error {
 		for lendingHeld() {
 			time.Sleep(5 * time.Millisecond)
 		}
-		return m.Serve(c, count)
+		return m.Serve(c, known, count)
 	}
 })
 
@@ -249,8 +250,16 @@ func (r *rig) sees(want string) {
 // The workload runs before its memory is there, and the source keeps what it has until all
 // has come.
 func TestMemoryFollowsTheWorkload(t *testing.T) {
+	for _, ahead := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ahead %t", ahead), func(t *testing.T) { memoryFollows(t, ahead) })
+	}
+}
+
+// memoryFollows does that, with most of it gone ahead or none.
+func memoryFollows(t *testing.T, ahead bool) {
 	r := newRig(t)
 	r.withLazyPages(true)
+	r.spec.src.Policy.Precopy = &ahead
 	w := r.startWriter()
 	r.start()
 	r.wait(r.src, record.UntilConverged)
@@ -271,10 +280,19 @@ func TestMemoryFollowsTheWorkload(t *testing.T) {
 	r.runsOnce(w, record.Destination)
 	events := r.events(r.dst, "fetched")
 	if len(events) != 1 || events[0]["bytes"] != events[0]["total"] {
-		t.Errorf("%v", events)
+		t.Fatalf("%v", events)
 	}
-	if s, err := record.Show(r.src); err != nil || s.State != record.Done || len(r.events(r.src, "memory")) > 0 {
+	if sent := events[0]["sent"].(float64); ahead != (sent < lazytest.Size/4) {
+		t.Errorf("%v bytes travelled after the resume", sent)
+	}
+	s, err := record.Show(r.src)
+	if err != nil || s.State != record.Done || ahead != (len(r.events(r.src, "memory")) > 0) || s.AtRiskMS <= 0 {
 		t.Errorf("%+v, %v", s, err)
+	}
+	for _, stage := range s.Stages {
+		if end := stage.Start + stage.MS; stage.Stage == "fetch" && end < s.FrozenMS+s.AtRiskMS-1 {
+			t.Errorf("it was at risk for %v ms after %v, and %+v", s.AtRiskMS, s.FrozenMS, stage)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/protocol"
@@ -70,7 +71,7 @@ type memorySource struct {
 
 // worthAhead is how much memory there is to send ahead; nothing if it is not to be.
 func (s *memorySource) worthAhead() int64 {
-	if s.Spec.Mode != record.Live || len(s.Spec.Cgroups()) == 0 || !*s.Spec.Policy.Precopy || s.Spec.Policy.LazyPages {
+	if s.Spec.Mode != record.Live || len(s.Spec.Cgroups()) == 0 || !*s.Spec.Policy.Precopy {
 		return 0
 	}
 	if size := s.memorySize(); size >= worthwhile {
@@ -134,6 +135,9 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 			return err
 		}
 		m.known = precopy.NewKnown(binary.LittleEndian.Uint64(seed))
+		if s.Spec.Policy.LazyPages { // what follows is asked for where the other side knows versions
+			m.known.WithVersions()
+		}
 	}
 	if err := s.share.Join(); err != nil {
 		return err
@@ -146,7 +150,9 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 	}
 	w := &stockWriter{memorySource: s, ctx: ctx, pos: m.known.Size()}
 	scan := precopy.NewScan()
-	if err := s.eachTask(func(proc string) error { return scan.Task(proc, w.add) }); err != nil && !errors.Is(err, errFull) {
+	if err := s.eachTask(func(proc string) error {
+		return scan.Task(proc, func(at uint64, pages []byte) error { return w.add(proc, at, pages) })
+	}); err != nil && !errors.Is(err, errFull) {
 		return fmt.Errorf("session: memory ahead of the dump: %w", err)
 	}
 	if err := w.flush(); err != nil {
@@ -175,20 +181,19 @@ type stockWriter struct {
 	full  bool
 }
 
-func (w *stockWriter) add(pages []byte) error {
+func (w *stockWriter) add(proc string, at uint64, pages []byte) error {
 	if err := w.ctx.Err(); err != nil {
 		return context.Cause(w.ctx)
 	}
 	known := w.memory.known
-	for len(pages) > 0 {
+	for ; len(pages) > 0; at, pages = at+precopy.PageSize, pages[precopy.PageSize:] {
 		page := pages[:precopy.PageSize]
-		pages = pages[precopy.PageSize:]
 		w.seen += precopy.PageSize
 		if known.Size()+precopy.PageSize > w.memory.room {
 			w.full = true
 			return errFull
 		}
-		if _, fresh := known.Add(page); !fresh {
+		if !known.AddAt(proc, at, page) {
 			continue
 		}
 		w.fresh += precopy.PageSize
@@ -251,6 +256,7 @@ type arrivedMemory struct {
 	files map[string]*os.File // by their paths: each member's dump has such names
 	buf   []byte
 	placement
+	fetcher *lazy.Fetcher // nil: the memory does not follow
 }
 
 func (a *arrivedMemory) close() (err error) {

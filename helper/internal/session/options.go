@@ -8,6 +8,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/busy"
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/lazy"
+	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -35,7 +36,7 @@ type parts struct {
 	openTrackers func(kind string, devs []tracker.Device) ([]tracker.Tracker, error)
 	syncVolumes  func(*places) error
 	decode       func(a *arrivedMemory, piece []byte) ([]byte, int64, error)
-	serveMemory  func(m *lazy.Memory, c *wire.Conn, count func(int64)) error
+	serveMemory  func(m *lazy.Memory, c *wire.Conn, known *precopy.Known, count func(int64)) error
 	keeper       lazy.Keeper                            // holds the descriptors beside this process: systemd, where it runs this
 	dumpAfter    time.Duration                          // file systems stay frozen so long under a dump that is not complete
 	howBusy      func() float64                         // how many times as long work takes on this host, since others want the processors too

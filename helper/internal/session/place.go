@@ -297,9 +297,13 @@ func (a *arrivedMemory) planOf(p *placed) *lazy.Plan {
 }
 
 // complete is for when all has arrived. The restore is about to need the memory that the
-// stock takes, unless it is placed from there.
+// stock takes, unless it is placed from there, or what follows is put together with it.
 func (a *arrivedMemory) complete() (err error) {
-	if !a.placing {
+	switch {
+	case a.fetcher != nil && a.stock != nil:
+		a.fetcher.Know(a.stock)
+		return nil
+	case !a.placing:
 		return a.close()
 	}
 	if err := a.open(); err != nil {

@@ -287,6 +287,7 @@ func (s *source) outcome(ctx context.Context, began time.Time) error {
 	if err := s.reach(record.Resumed, ""); err != nil {
 		return err
 	}
+	ran := now
 	began = time.Now()
 	limit := 10 * time.Minute
 	if s.lender != nil {
@@ -300,8 +301,9 @@ func (s *source) outcome(ctx context.Context, began time.Time) error {
 		return err
 	}
 	if t, ok := settled.Took["fetch"]; ok {
-		end := began.Add(time.Duration(t * float64(time.Millisecond)))
-		s.stage("fetch", began, end)
+		end := ran.Add(time.Duration(t * float64(time.Millisecond)))
+		s.stage("fetch", ran, end)
+		s.Update(false, func(st *record.Status) { st.AtRiskMS = t })
 		began = end
 	}
 	s.stage("settle", began, time.Now())

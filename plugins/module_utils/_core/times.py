@@ -118,5 +118,7 @@ def table(status: Status, ran: bool = True) -> list[str]:
     rule = "-" * (width + 28)
     text = ["{0:<{1}}  {2:>12}  {3:>12}".format("Stage", width, "from", "took"), rule]
     text += ["{0:<{1}}  {2:>10.3f} s  {3:>10.3f} s".format(label, width, start / 1000, took / 1000) for label, start, took in lines]
-    text += [rule, "{0:<{1}}  {2:>12}  {3:>10.3f} s".format(sum_up, width, "", total / 1000)]
-    return text
+    sums = [(sum_up, total)]
+    if status.get("at_risk_ms"):  # lazy pages: after the pause it needed both hosts
+        sums.append(("Time at risk", float(status["at_risk_ms"])))
+    return [*text, rule, *("{0:<{1}}  {2:>12}  {3:>10.3f} s".format(label, width, "", took / 1000) for label, took in sums)]

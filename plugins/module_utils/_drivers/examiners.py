@@ -30,6 +30,7 @@ class Examiner(t.NamedTuple):
     told: t.Callable[[t.Any], list[str]]
     floating: t.Callable[[t.Any], dict[str, list[dict[str, t.Any]]]] = lambda _move: {"source": [], "destination": []}
     places: t.Callable[[t.Any], bool] = lambda _move: False
+    may_follow: t.Callable[[t.Any], bool] = lambda _move: False
     tmpfs: t.Callable[[t.Any], list[dict[str, t.Any]]] = lambda _move: []
 
 
@@ -77,6 +78,7 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         told=podman.told,
         floating=podman.floating_places,
         places=podman.places,
+        may_follow=podman.may_follow,
         tmpfs=podman.tmpfs_carried,
     ),
 }

@@ -277,7 +277,8 @@ _NUMBERS = frozenset(
      "resume_timeout", "max_frozen", "frozen_patience", "pause_base")  # the old names of four of them
 )
 _FLAGS = frozenset(
-    ("delta", "ignore_databases", "ignore_multicast", "lazy_pages", "mounted", "place_memory", "precopy", "reserve_space", "same_device", "silent", "verify")
+    ("delta", "ignore_databases", "ignore_multicast", "lazy_pages", "mounted", "place_memory", "precopy", "reserve_space", "same_device", "silent",
+     "unlocked", "verify")
 )
 
 

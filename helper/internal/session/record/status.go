@@ -46,6 +46,7 @@ type Status struct {
 	Tracker    string   `json:"tracker,omitempty"`
 	Stages     []Stage  `json:"stages"`
 	FrozenMS   float64  `json:"frozen_ms"`
+	AtRiskMS   float64  `json:"at_risk_ms,omitempty"`  // lazy pages, source: after the pause, until the workload needed this host no more
 	Totals     []string `json:"totals,omitempty"`      // by volume: the ledger's sum, on the source of the sent data, on the destination of the written ones
 	StateBytes int64    `json:"state_bytes,omitempty"` // trial: of the dump, and the other data of the pause
 	Reconnects int      `json:"reconnects,omitempty"`  // how often a broken connection was made again
@@ -60,6 +61,7 @@ type Status struct {
 type Fetch struct {
 	Total   int64  `json:"total"` // bytes
 	Fetched int64  `json:"fetched"`
+	Sent    int64  `json:"sent"`   // bytes over the link for that
 	Faults  int64  `json:"faults"` // the number of times that a task waited for a page
 	Broken  string `json:"broken,omitempty"`
 }

@@ -34,12 +34,12 @@ func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) 
 	part := spec.PartAt(imageDir)
 	o := &hooks.Options{Config: part.File(reg.Session, record.CRIUFile), Lazy: record.CRIULeavesMemory(reg.Session, spec)}
 	if restores {
-		o.Joins = part.Joins
+		o.Joins, o.Unlocked = part.Joins, part.Restore.Given() && part.Restore.Unlocked
 		o.Cgroups, err = hooks.TakeCgroups(imageDir)
 	} else {
 		o.Cgroups = part.Freeze.Given() && part.Freeze.Cgroup.Divided()
 	}
-	if err != nil || !o.Lazy && !o.Cgroups && len(o.Joins) == 0 {
+	if err != nil || !o.Any() {
 		return nil, err
 	}
 	return o, nil

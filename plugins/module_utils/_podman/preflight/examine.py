@@ -26,7 +26,7 @@ from .told import TOLD, told
 
 __all__ = (
     "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "floating_places", "image_present", "link_rate",
-    "listen_address", "missing", "places",
+    "listen_address", "may_follow", "missing", "places",
     "TOLD", "out_of_reach", "tmpfs_carried", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
 
@@ -70,7 +70,7 @@ def twin(plan: Plan) -> dict[str, t.Any]:
     }
 
 
-floating_places, places = floating.places, options.places
+floating_places, places, may_follow = floating.places, options.places, options.may_follow
 
 
 def directories(plan: Plan) -> list[t.Mapping[str, t.Any]]:

@@ -65,6 +65,11 @@ def _lazy_pages(plan: Plan) -> t.Iterator[str]:
         yield "lazy pages are not possible for {0}: {1}: move it without migrate_lazy_pages, or to another host".format(plan.workload, why)
 
 
+def may_follow(plan: Plan) -> bool:
+    """Whether the memory could follow when the workload runs on the destination."""
+    return plan.live and bool(plan.container["running"]) and not plan.members and not plan.in_group and not any(_memory_by_criu(plan))
+
+
 def _may_place(plan: Plan) -> bool:
     """Whether there is memory that the helper is to place, wherever CRIU can leave it out."""
     asked = plan.place_memory and not plan.lazy_pages and plan.live

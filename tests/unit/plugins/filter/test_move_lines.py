@@ -116,7 +116,8 @@ def test_a_session_is_named_by_its_workload(workload, name):
 
 def test_the_figures_of_a_record_are_figures():
     record = move_record({"session": "shop-1"}, {"frozen_ms": 300.5}, {"memory": "4096"})
-    assert record == {"session": "shop-1", "frozen_ms": 300.5, "memory": 4096, "running": True, "verify": None}
+    assert record == {"session": "shop-1", "frozen_ms": 300.5, "at_risk_ms": 0.0, "memory": 4096, "running": True, "verify": None}
+    assert move_record({}, {"frozen_ms": 1, "at_risk_ms": 912.5}, {"memory": 0})["at_risk_ms"] == 912.5
     assert move_record({}, {"frozen_ms": 1, "verify": {"checked": True}}, {"memory": 0, "running": False})["running"] is False
 
 

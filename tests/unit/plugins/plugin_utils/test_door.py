@@ -26,7 +26,7 @@ def test_values_come_out_with_their_types():
     assert asked.values == {
         "workload": "shop", "destination": "node2", "source": None, "hosts": "all", "report_dir": "handover-reports",
         "report_host": None, "trial": "first", "driver": "podman", "mode": "live",
-        "max_frozen_ms": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "bind_mounts": "refuse", "secrets": "same",
+        "max_frozen_ms": 300, "auto_converge": False, "lazy_pages": "false", "transport": "tcp", "bind_mounts": "refuse", "secrets": "same",
         "floating_addresses": [], "reserve_space": False, "keep_source": False, "fence": ["true", "{host}"],
         "ignore_checks": ["cpu", "clock"],
     }  # fmt: skip
@@ -37,7 +37,7 @@ def test_all_that_is_wrong_is_told_at_once():
     assert problems(given) == [
         "there is no variable handover_max_frozn: did you mean handover_max_frozen_ms?",
         "handover_destination is not a name: 'no de': write one host of the inventory, as in node1",
-        "handover_lazy_pages is 'maybe': write true or false",
+        "handover_lazy_pages is 'maybe': write false, true or auto",
         "handover_transport is 'shh': write tcp or ssh",
         "handover_workload is missing (the container, pod or project, by name; several as in db+web): give it as in -e handover_workload=shop",
     ]
@@ -60,6 +60,21 @@ def test_an_inventory_may_hold_the_variables_of_all_playbooks_and_of_other_softw
     assert problems(given, strict=False) == []
     assert problems({**GOOD, "migrate_verfy": True}, strict=False) == ["there is no variable migrate_verfy: did you mean migrate_verify?"]
     assert problems({**GOOD, "kvm_migrate_wibble": 1}, strict=False) == ["there is no variable kvm_migrate_wibble: docs/variables.md lists them"]
+
+
+@pytest.mark.parametrize("typed, read", [
+    ("auto", "auto"), (" Auto ", "auto"), (True, "true"), ("true", "true"), ("True", "true"), ("yes", "true"), ("On", "true"), (1, "true"),
+    (False, "false"), ("FALSE", "false"), ("no", "false"), ("0", "false"), ("", "false"), (" ", "false"), (None, "false"),
+])  # fmt: skip
+def test_lazy_pages_are_asked_for_as_people_type_it(typed, read):
+    asked = _door.ask(MIGRATE, {**GOOD, "handover_lazy_pages": typed}, strict=True)
+    assert (asked.problems, asked.values["lazy_pages"]) == ([], read)
+
+
+@pytest.mark.parametrize("typed", ["auto", True, "true", False, "false", ""])
+def test_the_role_s_own_variable_of_lazy_pages_is_one_of_three_words(typed):
+    assert problems({**GOOD, "migrate_lazy_pages": typed}) == []
+    assert problems({**GOOD, "migrate_lazy_pages": "often"}) == ["migrate_lazy_pages is 'often': write false, true or auto"]
 
 
 @pytest.mark.parametrize("old, name, value, read", [

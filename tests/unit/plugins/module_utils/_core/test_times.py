@@ -44,6 +44,13 @@ def test_a_workload_that_did_not_run_was_not_suspended():
     assert table(STATUS, ran=False)[-1] == "Total time                               0.395 s"
 
 
+def test_the_time_at_risk_stands_behind_the_pause():
+    assert table({**STATUS, "at_risk_ms": 912.3})[-2:] == [
+        "Total suspended time                     0.395 s",
+        "Time at risk                             0.912 s",
+    ]
+
+
 def test_offline_the_stages_have_other_names_and_no_memory_moves():
     found = rows({**STATUS, "mode": "offline"})
     assert [row["label"] for row in found] == ["Barrier", "Stop", "Made up"]
