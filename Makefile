@@ -290,6 +290,10 @@ bench-snapshot: lab-images setup helper ## Measure snapshots, backups and the wa
 	@.cache/venv/bin/python tests/bench/snapshot/snapshot.py $(if $(ROWS),--rows "$(ROWS)") $(if $(RUNS),--runs $(RUNS)); \
 	status=$$?; $(if $(KEEP),,$(BENCH_PLAY) lab/destroy.yml;) exit $$status
 
+.PHONY: bench-openvz
+bench-openvz: lab-up setup helper ## Measure the downtime of an import out of OpenVZ against rsync twice by hand
+	@.cache/venv/bin/python tests/bench/openvz/openvz.py $(if $(RUNS),--runs $(RUNS))
+
 .PHONY: bench-watch
 bench-watch: setup helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))

@@ -10,7 +10,7 @@ Rows = t.Sequence[t.Mapping[str, t.Any]]
 
 # The keys that a side of a session is told of a volume or a directory.
 SOURCE_VOLUME = ("name", "device", "size", "mountpoint", "same_device")
-DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options", "device", "same_device")
+DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options", "device", "same_device", "folders")
 DESTINATION_DIRECTORY = ("name", "file", "size")
 DESTINATION_TMPFS = ("name", "size", "tmpfs", "member")
 # The options by which image_volume knows one.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 )
 
@@ -150,6 +152,11 @@ func TestTasksRunOnAtTheEndOfTheProcess(t *testing.T) {
 func TestNeedsNames(t *testing.T) {
 	c, _ := busy(t)
 	dir := t.TempDir()
+	// Another file system than that of /tmp, in which CRIU makes a folder.
+	if err := unix.Mount("needs-names", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for name, line := range map[string]string{
 		"":              `exec 9>"$0/file"`,
@@ -187,6 +194,9 @@ func TestNeedsNames(t *testing.T) {
 		}
 		if why := MustStayWritable([]string{"/proc", dir}, c); (why != "") != (found != "") || why != "" && why != "CRIU gives a name to "+found {
 			t.Errorf("%q: the file system must stay writable, for %q", name, why)
+		}
+		if why := MustStayWritable([]string{"/proc", dir, "/tmp"}, c); found == "" && why != "CRIU makes a folder in /tmp" {
+			t.Errorf("%q: /tmp must stay writable, for %q", name, why)
 		}
 		if found, err := c.NeedsNames(map[uint64]bool{st.device + 1: true}); err != nil || found != "" {
 			t.Errorf("%q: on another device it found %q (%v)", name, found, err)

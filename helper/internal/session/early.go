@@ -159,6 +159,11 @@ func (d *earlyRestore) cover(a *arming) error {
 			return err
 		}
 		a.covers = append(a.covers, v.Mountpoint)
+		for _, f := range v.Folders {
+			if err := os.MkdirAll(filepath.Join(v.Mountpoint, f), 0o755); err != nil {
+				return fmt.Errorf("session: %w", err)
+			}
+		}
 	}
 	return nil
 }

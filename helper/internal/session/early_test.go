@@ -28,6 +28,28 @@ func TestARestoreThatCannotBeArmedBeginsAnew(t *testing.T) {
 	}
 }
 
+// An engine that binds a folder of a volume looks for it before the volume is there.
+func TestARestoreThatBindsAFolderOfAVolumeIsArmed(t *testing.T) {
+	for name, folders := range map[string][]string{"named": {"tmp/of/it"}, "not named": nil} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			if err := os.MkdirAll(filepath.Join(r.mountpoint, "tmp/of/it"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			_ = os.WriteFile(filepath.Join(r.control, "looks-for"), []byte("tmp/of/it"), 0o600)
+			r.spec.dst.Volumes[0].Folders = folders
+			w := r.startWriter()
+			r.start()
+			r.wait(r.src, record.UntilConverged)
+			r.cutover()
+			r.moved(w)
+			if text, early := r.warnings(r.dst), folders != nil; early == strings.Contains(text, "tmp/of/it: no such file") {
+				t.Errorf("the warnings are %q", text)
+			}
+		})
+	}
+}
+
 // warnings are what a side has written into its events as such.
 func (r *rig) warnings(dir string) string {
 	r.t.Helper()

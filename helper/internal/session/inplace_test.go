@@ -202,6 +202,13 @@ func TestNothingStartsOnTheFolderForAVolume(t *testing.T) {
 	if err := start(); err == nil || !strings.Contains(err.Error(), "the volume that it has on /data is not mounted") {
 		t.Errorf("without its volume: %v", err)
 	}
+	config = fmt.Sprintf(`{"root": {"path": %q}, "mounts": [{"destination": "/proc", "source": "proc"}]}`, r.mountpoint)
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(); err == nil || !strings.Contains(err.Error(), "the volume that it has on / is not mounted") {
+		t.Errorf("without the volume that is its root: %v", err)
+	}
 }
 
 // Of several containers that move as one, the hook knows each.

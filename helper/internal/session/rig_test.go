@@ -279,6 +279,11 @@ func playRestore(control, runDir, imageDir string) error {
 	if text, err := os.ReadFile(filepath.Join(control, "early-fails")); err == nil && early {
 		return errors.New(string(text))
 	}
+	if folder, err := os.ReadFile(filepath.Join(control, "looks-for")); err == nil {
+		if _, err := os.Stat(filepath.Join(volume, string(folder))); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(shown, 0o700); err != nil {
 		return err
 	}

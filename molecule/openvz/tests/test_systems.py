@@ -64,11 +64,19 @@ class System:
     def inside(self, command: str) -> str:
         return self.there.check_output(f"timeout 60 podman exec {self.name} {command}")
 
-    def move(self) -> None:
+    @property
+    def other(self) -> t.Any:
+        """The host that it is not on."""
+        return self.hosts.destination if self.there is self.hosts.source else self.hosts.source
+
+    def asked(self, **more: t.Any) -> str:
+        """The variables of a move to the other host."""
         names = self.hosts.names if self.there is self.hosts.source else self.hosts.names[::-1]
-        asked = {"handover_workload": self.name, "handover_source": names[0], "handover_destination": names[1]}
-        play("playbooks/migrate.yml", json.dumps(asked))
-        left, self.there = self.there, self.hosts.destination if self.there is self.hosts.source else self.hosts.source
+        return json.dumps({"handover_workload": self.name, "handover_source": names[0], "handover_destination": names[1], **more})
+
+    def move(self, **more: t.Any) -> None:
+        play("playbooks/migrate.yml", self.asked(**more))
+        left, self.there = self.there, self.other
         assert left.run(f"podman container exists {self.name}").rc == 1
 
     def cgroup(self) -> str:
@@ -139,10 +147,11 @@ def test_a_second_run_of_the_role_changes_nothing():
 @pytest.mark.parametrize("system", [("debian-sysvinit", 108)], indirect=True)
 def test_a_system_with_system_v_init(system, login):
     before = login.says("before")
-    system.move()
-    assert login.says("there") == before
-    assert {"init", "cron", "sshd"} <= set(system.there.check_output(f"podman top {system.name} comm").split())
-    system.inside("/etc/init.d/cron restart")
+    for turn in ("there", "back"):
+        system.move()
+        assert login.says(turn) == before
+        assert {"init", "cron", "sshd"} <= set(system.there.check_output(f"podman top {system.name} comm").split())
+        system.inside("/etc/init.d/cron restart")
     # Its init takes the signal: it shuts down, and is not killed.
     system.there.check_output(f"systemctl stop container-{system.name}")
     assert system.there.check_output(f"podman inspect --format '{{{{.State.ExitCode}}}}' {system.name}") == "130"

@@ -30,6 +30,7 @@ look_at_root() {
         etc/sysconfig/network-scripts; do
         [ -e "$1/$each" ] && say "@root has $each"
     done
+    [ -n "$(ls -A "$1/var/lib/systemd/linger" 2>/dev/null)" ] && say "@root has linger"
     [ -d "$1/tmp" ] && [ ! -L "$1/tmp" ] && say "@root has tmp"
     for each in "$1"/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/*/systemd/libsystemd-shared-*.so; do
         [ -e "$each" ] && say "@root systemd $(basename "$each" .so | sed 's/libsystemd-shared-//')"

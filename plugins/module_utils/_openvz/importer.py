@@ -222,6 +222,7 @@ class Importer:
         """Stopped and gone here; then as it was on the source. The volume stays."""
         podman, systemctl = self.runtime.tool("podman", "podman"), self.runtime.tool("systemctl", "systemd")
         own = unit.name_of(self.name)
+        self._look_for_it(podman)
         if os.path.exists(os.path.join(unit.FOLDER, own)):
             self.runtime.run([systemctl, "disable", "--now", own])
             os.unlink(os.path.join(unit.FOLDER, own))
@@ -233,8 +234,20 @@ class Importer:
         if self.record.get("state") in (STOPPED, IMPORTED):
             self.source.unlock(self.record["onboot"], self.record["running"], self.record.get("disabled", False))
         # Also where the first copy was not begun: the volume that is there is this container's.
-        self.write(id=self.plan["id"], host=self.plan["host"], state=BEGUN, stopped_at=None)
+        self.write(id=self.plan["id"], host=self.plan["host"], state=BEGUN, stopped_at=None, undoing=False)
         return {}
+
+    def _look_for_it(self, podman: str) -> None:
+        """One that has come up here and is gone may have moved to another host, where it runs: then it is not started on the source."""
+        if self.record.get("state") not in (STOPPED, IMPORTED) or not self.record.get("ran") or self.record.get("undoing"):
+            return
+        if not self._exists(podman):
+            raise HandoverError(
+                f"{self.name} is not on this host any more, and may run on another that it was moved to: move it back here first. If it was removed, "
+                f"unlock it on the source by hand: vzctl set {self.plan['id']} --disabled no --save"
+            )
+        # From here on it is gone because of this.
+        self.write(undoing=True)
 
 
 def create(plan: t.Mapping[str, t.Any], root: t.Mapping[str, t.Any]) -> list[str]:

@@ -21,14 +21,19 @@ Interfaces = t.Sequence[str]
 Change = t.Callable[[str, Interfaces], str]
 
 
+# A user has services that run without a login.
+LINGER = "linger"
+
+
 class Mend(t.NamedTuple):
-    """`files` are patterns below the root, and how their text changes; a text that stays the same is left alone."""
+    """`files` are patterns below the root, and how their text changes; a text that stays the same is left alone. `masks` are units."""
 
     name: str
     reason: str
     when: t.Callable[[Root], bool]
     options: t.Callable[[str], t.Sequence[str]] = lambda _mountpoint: ()
     files: t.Sequence[tuple[str, Change]] = ()
+    masks: t.Sequence[str] = ()
 
 
 def comment(pattern: str) -> Change:
@@ -75,6 +80,10 @@ def _has(path: str) -> t.Callable[[Root], bool]:
 _OLD = _is("sysvinit", "upstart")
 MENDS = (
     Mend("systemd", "systemd finds its control group and its tmpfs", _is("systemd"), options=lambda _mountpoint: ["--systemd=always"]),
+    Mend(
+        "users", "the container moves live only without the manager of a user, which CRIU does not restore: logins work without it",
+        lambda root: _is("systemd")(root) and LINGER not in root["has"], masks=["etc/systemd/system/user@.service"],
+    ),
     # Of a link podman would mount the place on the host that it names.
     Mend(
         "tmp", "/tmp stays on the volume, as it was: podman would mount a tmpfs there for systemd", lambda root: _is("systemd")(root) and "tmp" in root["has"],

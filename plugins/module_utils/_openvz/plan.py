@@ -256,8 +256,10 @@ def _init(rows: _Table, root: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any
         version = f" {root['systemd']}" if root["systemd"] else ""
         rows.add("(init)", CARRIED, f"{INITS[kind]}{version}" + (f", release {root['release']}" if root["release"] else ""))
     for mend in mends.needed(root) if kind else []:
-        said = [*mend.options("{volume}"), *(path for path, _change in mend.files)]
+        said = [*mend.options("{volume}"), *(path for path, _change in mend.files), *mend.masks]
         rows.add("(init)", TRANSLATED, f"{mend.name}: {mend.reason} → {' '.join(said)}")
+    if kind == "systemd" and mends.LINGER in root["has"]:
+        rows.add("(init)", REPORTED, "users have services that run without a login: it moves live only after `systemctl mask user@.service` in it")
 
 
 def fault_of(root: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any]) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ import fnmatch
 import os
 import typing as t
 
-from .._core.below import KEPT, change_file, parent_of
+from .._core.below import KEPT, change_file, link, make_folders, parent_of
 from .mends import Change, Interfaces, Root, needed
 
 
@@ -19,13 +19,24 @@ def mend(folder: str, root: Root, interfaces: Interfaces) -> list[dict[str, t.An
     done = []
     for each in needed(root):
         changed = [path for pattern, change in each.files for path in _matching(folder, pattern) if change_file(folder, path, _with(change, interfaces))]
-        if changed or not each.files:
+        changed += [path for path in each.masks if _mask(folder, path)]
+        if changed or not (each.files or each.masks):
             done.append({"mend": each.name, "reason": each.reason, "files": changed})
     return done
 
 
 def _with(change: Change, interfaces: Interfaces) -> t.Callable[[str], str]:
     return lambda text: change(text, interfaces)
+
+
+def _mask(folder: str, path: str) -> bool:
+    """Whether a unit is masked now that was not. One of the container's own stays as it is, and so does all behind a link."""
+    make_folders(folder, path, 0o755)
+    with parent_of(folder, path) as parent:
+        if parent is None or os.path.basename(path) in os.listdir(parent):
+            return False
+    link(folder, path, os.devnull)
+    return True
 
 
 def _matching(folder: str, pattern: str) -> list[str]:

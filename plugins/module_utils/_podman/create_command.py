@@ -233,8 +233,9 @@ def _read_word(word: str, grammar: Grammar) -> t.Iterator[tuple[str, str | None,
         yield name, None, False
 
 
-def unsupported(parsed: CreateCommand, in_group: bool = False) -> str | None:
-    """Why a twin cannot be made on another host from this command, or None; `in_group` if all that it needs moves with it."""
+def unsupported(parsed: CreateCommand, in_group: bool = False, root: str = "") -> str | None:
+    """Why a twin cannot be made on another host from this command, or None; `in_group` if all that it needs moves with it, `root` is the whole
+    image volume that it has as its root."""
     for name, value in parsed.options:
         if value in ("false", "0") or in_group and name in _TIES:
             continue
@@ -242,7 +243,7 @@ def unsupported(parsed: CreateCommand, in_group: bool = False) -> str | None:
             return "it belongs to a pod"
         if name in ("volumes-from", "requires", "init-ctr"):
             return "it depends on another container (--{0})".format(name)
-        if name == "rootfs":
+        if name == "rootfs" and (not root or parsed.image.rstrip("/") != root):
             return "it runs from a directory and not from an image (--rootfs)"
     for name, _value in parsed.global_options:
         if name in ("root", "runroot", "remote", "url", "connection", "storage-driver", "storage-opt", "imagestore", "transient-store", "module", "volumepath"):

@@ -42,6 +42,7 @@ def essence(inspect: Document) -> dict[str, t.Any]:
     found: dict[str, t.Any] = {
         "Name": inspect.get("Name"),
         "Image": inspect.get("Image"),
+        "Rootfs": inspect.get("Rootfs") or "",
         "OCIRuntime": posixpath.basename(inspect.get("OCIRuntime") or ""),
         "Command": command_of(inspect),
         "Config.Entrypoint": config.get("Entrypoint"),

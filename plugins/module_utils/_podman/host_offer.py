@@ -12,7 +12,7 @@ import socket
 import time
 import typing as t
 
-from .._core import floating_look, host, loop
+from .._core import floating_look, host, kernel_devices, loop
 from .._core.pcopy import Pcopy
 from .._core.runtime import Runtime
 from .._core.sizes import parse_size
@@ -117,6 +117,7 @@ class HostOffer:
             "huge_pages": container_facts.free_huge_pages(),
             "network_settings": sysctls.known(),
             "nft": bool(self.runtime.find("nft")),
+            "kernel_devices": kernel_devices.present(),
             "processors": host.online_processors(),
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),

@@ -12,7 +12,7 @@ import typing as t
 
 from .._core import bind_places, loop
 from .._core.runtime import HandoverError, Runtime
-from . import command_places, workload
+from . import command_places, root_volume, workload
 from .podman import Podman
 
 
@@ -24,14 +24,17 @@ class Initialisation:
         self.podman = podman
         self.name = name
 
-    def run(self, source: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-        """Has podman write the container's OCI configuration, without which it cannot be restored into.
+    def run(self, source: t.Mapping[str, t.Any], create: t.Sequence[str] = ()) -> dict[str, t.Any]:
+        """Has podman create it with these words, if it is not there yet, and write its OCI configuration, without which it cannot be restored into.
 
         podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
         later and bring their own files, and so do directory volumes; what is filled now is a tmpfs that goes again.
         """
         with contextlib.ExitStack() as covers:
             shown = self._cover(covers, source["mounts"])
+            root_volume.furnish(source)
+            if create:
+                self.podman.run(*create)
             command_places.make(self.podman.inspect(self.name), shown)
             apart = [*self._own_scope(source), *covers.enter_context(self._apart(source["networks"]))]
             # The helper's hook lets nothing of this name start that is not this.

@@ -158,6 +158,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         "started": state.get("StartedAt") or "",
         "exit_code": int(state.get("ExitCode") or 0),
         "image": {"id": inspect.get("Image") or "", "name": inspect.get("ImageName") or ""},
+        "rootfs": inspect.get("Rootfs") or "",
         "create_command": list(config.get("CreateCommand") or []),
         "command": command_of(inspect),
         "auto_remove": bool(host.get("AutoRemove")),

@@ -443,6 +443,11 @@ func (v *Vol) check(role Role) error {
 	if role == Destination && v.Mountpoint != "" && v.Fstype == "" {
 		return errors.New("fstype is missing, and it is to be mounted")
 	}
+	for _, f := range v.Folders {
+		if role != Destination || !filepath.IsLocal(f) {
+			return fmt.Errorf("%q is no folder in it", f)
+		}
+	}
 	if role == Destination && v.SameDevice && v.Device == "" {
 		return errors.New("device is missing, and it is to be mounted on no other")
 	}

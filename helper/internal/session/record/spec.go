@@ -102,6 +102,9 @@ type Vol struct {
 	// SameDevice says that the destination mounts it on no other device than Device: a
 	// process knows a file by that number (SQLite).
 	SameDevice bool `json:"same_device,omitempty"`
+	// Folders are those in it that an engine binds elsewhere: a restore that begins before
+	// the volume has come finds them empty.
+	Folders []string `json:"folders,omitempty"`
 }
 
 // The stages in which the source sends a tree.

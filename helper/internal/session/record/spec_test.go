@@ -63,6 +63,11 @@ func TestSpec(t *testing.T) {
 		{"size type", func(s map[string]any) { vol(s)["size"] = "1G" }, "cannot unmarshal string"},
 		{"cluster", func(s map[string]any) { vol(s)["cluster"] = 3000 }, "volume data: "},
 		{"device", func(s map[string]any) { vol(s)["device"] = "loop0" }, "is not an absolute path"},
+		{"folders of a source's volume", func(s map[string]any) { vol(s)["folders"] = []any{"tmp"} }, `"tmp" is no folder in it`},
+		{"folders elsewhere", func(s map[string]any) {
+			s["role"], s["listen"] = "destination", "192.0.2.1:0"
+			vol(s)["image"], vol(s)["fstype"], vol(s)["folders"] = "/v.img", "ext4", []any{"tmp", "a/../../x"}
+		}, `"a/../../x" is no folder in it`},
 		{"twice", func(s map[string]any) { s["volumes"] = append(s["volumes"].([]any), vol(s)) }, "there twice"},
 		{"tree stage", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["stage"] = "late" }, "presync, freeze or dump"},
 		{"tree path", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["path"] = "gate" }, "is not absolute"},

@@ -107,11 +107,15 @@ func eachOf(root, bundle string, do func(dir string, spec *record.Spec) error) e
 // onEmptyFolder is an error for a container that would see a folder on which a volume
 // belongs, and not the volume: after a boot in which its mount failed, or came late.
 func onEmptyFolder(bundle string) error {
+	type mount struct {
+		Source      string `json:"source"`
+		Destination string `json:"destination"`
+	}
 	var config struct {
-		Mounts []struct {
-			Source      string `json:"source"`
-			Destination string `json:"destination"`
-		} `json:"mounts"`
+		Root struct {
+			Path string `json:"path"`
+		} `json:"root"`
+		Mounts []mount `json:"mounts"`
 	}
 	b, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if errors.Is(err, os.ErrNotExist) { // no bundle of an OCI runtime
@@ -122,7 +126,8 @@ func onEmptyFolder(bundle string) error {
 	if err := json.Unmarshal(b, &config); err != nil {
 		return fmt.Errorf("session: %s is damaged: %w", filepath.Join(bundle, "config.json"), err)
 	}
-	for _, m := range config.Mounts {
+	// A volume as a whole may be its root.
+	for _, m := range append([]mount{{config.Root.Path, "/"}}, config.Mounts...) {
 		if !filepath.IsAbs(m.Source) {
 			continue // the kernel's own, as proc
 		}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..._core import move_checks
+from ..._core import kernel_devices, move_checks
 from . import floating
 from .plan import IGNORE, STOPPED, Check, Plan
 
@@ -80,9 +80,13 @@ def _engine_defaults(plan: Plan) -> t.Iterator[str]:
 
 
 def _devices(plan: Plan) -> t.Iterator[str]:
-    if plan.container["devices"]:
-        yield "{0} has devices of {1} ({2}), which cannot move: create it without --device".format(
-            plan.workload, plan.source, ", ".join(plan.container["devices"])
+    hardware = [path for path in plan.container["devices"] if path not in kernel_devices.NUMBERS]
+    if hardware:
+        yield "{0} has devices of {1} ({2}), which cannot move: create it without --device".format(plan.workload, plan.source, ", ".join(hardware))
+    there = plan.there["host"].get("kernel_devices", [])
+    for path in (path for path in plan.container["devices"] if path in kernel_devices.NUMBERS and path not in there):
+        yield "{0} has the device {1}, which {2} lacks: load its module there with `modprobe {3}`".format(
+            plan.workload, path, plan.destination, kernel_devices.MODULES[path]
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .. import root_volume
 from .plan import Check, Plan
 
 # By a word of the manifest's type. In its own format an image keeps its ID: a conversion rewrites its configuration.
@@ -15,7 +16,9 @@ FORMATS = (("oci", "oci-archive"), ("docker.distribution.manifest.v2", "docker-a
 
 
 def image_present(plan: Plan) -> bool:
-    """Whether the destination has the container's image."""
+    """Whether the destination has the container's image, or needs none: its root is a volume."""
+    if plan.known and root_volume.path_of(plan.container):
+        return True
     return plan.known and any(image["id"] == plan.container["image"]["id"] for image in plan.there["host"]["podman"]["images"])
 
 

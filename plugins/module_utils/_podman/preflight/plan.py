@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import posixpath
 import typing as t
 from dataclasses import dataclass, field, replace
 
+from ..._core.bind_rules import FOLDER
 from ..._core.databases import open_on
 from ..._core.move import IGNORE, LIVE, OFFLINE, PCOPY_CURE, SPARE_DISK, Facts, Finding, Move, dotted
 
@@ -69,6 +71,9 @@ class Plan(Move):
                 # The podman volume that image_volume made; one that is bound to a directory further down is the user's own.
                 if mount["type"] == "volume" and mount["directory"] == volume["mountpoint"]:
                     volume["podman_volume"] = mount["name"]
+                # An engine that begins to restore before the volume has come looks for them.
+                elif mount["directory"] != volume["mountpoint"] and mount.get("kind", FOLDER) == FOLDER:
+                    volume["folders"] = sorted({*volume.get("folders", []), posixpath.relpath(mount["directory"], volume["mountpoint"])})
         return list(found.values())
 
 

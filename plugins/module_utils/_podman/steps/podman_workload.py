@@ -15,7 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core import bind_places
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.step import Step
-from .. import inode_flags, workload
+from .. import inode_flags, root_volume, workload
 from ..book import started_at
 from ..create_command import CommandError, parse, twin
 from ..essence import essence, first_difference
@@ -50,7 +50,7 @@ class PodmanWorkload:
 
     def _prepare(self) -> dict[str, t.Any]:
         source = self.params["source"]
-        image = self._image(source["image"])
+        image = root_volume.path_of(source) or self._image(source["image"])
         command = self._command(source, image)
         existing = workload.find(self.podman.containers(), self.name)
         volumes = self._missing_volumes(source["mounts"])
@@ -74,8 +74,7 @@ class PodmanWorkload:
             for name, volume in volumes.items():
                 self._make_volume(name, volume)
                 made.append(name)
-            self.podman.run(*command)
-            inspect = initialisation.run(source)
+            inspect = initialisation.run(source, command)
             self._verify(source, inspect)
             initialisation.mount_shared_memory(inspect)
             self._note_start(source, inspect)

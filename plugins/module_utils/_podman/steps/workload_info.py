@@ -15,7 +15,7 @@ from ..._core import floating_look, host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, service, task_facts, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, task_facts, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
@@ -121,6 +121,8 @@ class WorkloadInfo:
             mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, facts["name"]))
             if mount["type"] == "bind":
                 mount.update(of_mount(mount["source"], mount["destination"], facts["pid"]))
+        if not in_group:
+            facts["mounts"] += root_volume.mounts_of(facts, mounts)
         options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
         found = processes.Processes((), 0, ())
         # Those of the host are no business of a container's, though one sees them all with --pid host.
@@ -140,7 +142,7 @@ class WorkloadInfo:
             # Of ports on an address that may float it counts who is at their other end.
             peers=floating_look.peers(host.established(facts["pid"])) if facts["running"] and any(port["host_ip"] for port in facts["ports"]) else [],
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
-            **self._recreation(facts["create_command"], in_group),
+            **self._recreation(facts["create_command"], in_group, root_volume.path_of(facts)),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             cgroup=cgroup,
             divided=facts["running"] and host.divided_cgroup(facts["pid"], facts["id"], cgroup),
@@ -185,7 +187,7 @@ class WorkloadInfo:
         name = self.params["workload"]
         return {"exists": True, "running": bool(running), "held": False, "name": name, "id": "", "state": state, "running_members": running}
 
-    def _recreation(self, command: list[str], in_group: bool) -> dict[str, t.Any]:
+    def _recreation(self, command: list[str], in_group: bool, root: str) -> dict[str, t.Any]:
         """Why a twin cannot be made from the command that made it, or the options and files that its podman must have for it."""
         grammars = self._ask_once(self.podman.grammars)
         found: dict[str, t.Any] = {"cannot_recreate": "", "create_options": [], "files": []}
@@ -196,7 +198,7 @@ class WorkloadInfo:
             parsed = parse(command, podman, run | create)
         except CommandError as exc:
             return {**found, "cannot_recreate": str(exc)}
-        return {"cannot_recreate": unsupported(parsed, in_group) or "", "create_options": carried_options(parsed), "files": files(parsed)}
+        return {"cannot_recreate": unsupported(parsed, in_group, root) or "", "create_options": carried_options(parsed), "files": files(parsed)}
 
     def _volume(self, mount: dict[str, t.Any], volume: dict[str, t.Any], mounts: list[loop.Mount], workload_name: str) -> dict[str, t.Any]:
         """The path that podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""

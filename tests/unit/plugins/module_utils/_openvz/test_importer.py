@@ -121,6 +121,30 @@ def test_an_import_and_its_way_back(world):
     assert importer.read_record("shop")["state"] == importer.BEGUN
 
 
+def test_one_that_has_moved_on_is_not_started_on_the_source(world):
+    world.step("begin")
+    world.step("stop")
+    world.start()
+    world.container = world.up = False
+    with pytest.raises(HandoverError, match="shop is not on this host any more, and may run on another that it was moved to: move it back here first"):
+        world.step("undo")
+    assert not world.running and world.disabled
+    assert importer.read_record("shop")["state"] == importer.IMPORTED
+
+
+def test_a_way_back_that_was_cut_off_goes_on(world):
+    world.step("begin")
+    world.step("stop")
+    world.start()
+    world.lies = {"vzctl start"}
+    with pytest.raises(HandoverError):
+        world.step("undo")
+    assert not world.container and not world.running
+    world.lies = set()
+    world.step("undo")
+    assert world.running and importer.read_record("shop")["undoing"] is False
+
+
 def test_other_hosts_have_containers_of_the_same_id(world):
     world.step("begin")
     assert importer.find_record("101", "old2 7") == ("", {})

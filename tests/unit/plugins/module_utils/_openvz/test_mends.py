@@ -123,5 +123,25 @@ def test_a_link_in_the_root_leads_nowhere(tmp_path):
     assert not (outside / "fstab.orig").exists()
 
 
+def test_the_manager_of_a_user_is_masked_unless_one_is_wanted(tmp_path):
+    unit = tmp_path / "a/etc/systemd/system/user@.service"
+    (tmp_path / "a").mkdir()
+    done = {each["mend"]: each["files"] for each in mend(str(tmp_path / "a"), SYSTEMD, [])}
+    assert done["users"] == ["etc/systemd/system/user@.service"] and os.readlink(unit) == "/dev/null"
+    assert "users" not in {each["mend"] for each in mend(str(tmp_path / "a"), SYSTEMD, [])}
+    # One of the container's own stays, and one that runs without a login is not taken away.
+    unit.unlink()
+    unit.write_text("[Service]\n", encoding="utf-8")
+    mend(str(tmp_path / "a"), SYSTEMD, [])
+    assert not unit.is_symlink()
+    unit.unlink()
+    mend(str(tmp_path / "a"), {**SYSTEMD, "has": [*SYSTEMD["has"], "linger"]}, [])
+    assert not unit.is_symlink()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/etc").symlink_to(tmp_path / "a/etc")
+    mend(str(tmp_path / "b"), SYSTEMD, [])
+    assert not unit.is_symlink()
+
+
 def test_each_mend_has_its_reason():
     assert all(len(each.reason.split()) > 5 for each in mends.MENDS)

@@ -270,6 +270,16 @@ def test_what_cannot_be_made_elsewhere(words, reason):
     assert found is None if reason is None else reason in found
 
 
+@pytest.mark.parametrize(
+    ("path", "moves"), [("/srv/root", True), ("/srv/root/", True), ("/srv/root:O", False), ("/srv/root:idmap", False), ("/srv/other", False), ("root", False)]
+)
+def test_a_root_that_is_a_volume_is_made_elsewhere(path, moves):
+    parsed = read("create", "--name", "web", "--rootfs", path, "/sbin/init")
+    assert (unsupported(parsed, root="/srv/root") is None) is moves
+    command = twin(parsed, dataclasses.replace(WEB, image="/srv/root"), CREATE)
+    assert "--rootfs" in command and command[-2:] == ["/srv/root", "/sbin/init"]
+
+
 class TestFiles:
     HELP = RUN | Grammar.from_help(
         "      --label-file stringArray\n      --security-opt stringArray\n      --init-path string\n      --label stringArray\n      --name string\n"

@@ -75,9 +75,10 @@ def test_rows_that_say_compared_are_compared():
     compared = {key.partition("[")[0] for key, row in inventory.INSPECT.items() if row.how == inventory.ESSENCE}
     fields = set(essence.essence({"Config": {}, "HostConfig": {}}))
     # The essence has names of its own for a few keys of podman's.
-    own = {"Command": {"Path", "Args"}, "Networks": set(), "HostConfig.PortBindings": {"HostConfig.PortBindings", "NetworkSettings.Ports"}}
+    # The root has a row of its own, as it is carried besides.
+    own = {"Command": {"Path", "Args"}, "Networks": set(), "Rootfs": set(), "HostConfig.PortBindings": {"HostConfig.PortBindings", "NetworkSettings.Ports"}}
     assert compared - {"Mounts"} == {key for field in fields - {"Mounts", "HostConfig.Devices"} for key in own.get(field, {field})} - {
-        # Devices and these are compared, too, and refused before that.
+        # These are compared, too, and refused before that.
         key
         for key, row in inventory.INSPECT.items()
         if row.fate == inventory.REFUSED

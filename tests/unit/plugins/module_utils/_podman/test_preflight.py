@@ -64,6 +64,15 @@ OVERLAY = {
     "options": ["lowerdir=/srv/x", "upperdir=/var/lib/containers/storage/overlay-containers/4c6b/userdata/overlay/32/upper"],
     "read_only": False, "kind": "directory", "directory": "", "image_volume": None, "directory_volume": None, "volume": None,
 }  # fmt: skip
+# The root of a container that an import has made.
+ROOT = {
+    "type": "rootfs", "name": "", "source": "/var/lib/handover/mnt/vz", "destination": "/", "options": [], "read_only": False, "propagation": "",
+    "volume": None, "directory": "/var/lib/handover/mnt/vz", "directory_volume": None, "users": {"passwd": "", "group": ""},
+    "image_volume": {
+        "name": "vz", "image": "/var/lib/handover/volumes/vz.img", "device": "/dev/loop3", "mountpoint": "/var/lib/handover/mnt/vz", "fstype": "ext4",
+        "options": "rw,noatime", "size": 2 * 2**30, "allocated": 2**30,
+    },
+}  # fmt: skip
 CONTAINER = {
     "exists": True,
     "running": True,
@@ -110,6 +119,7 @@ def host(address, **other):
         "cpu_features": ["avx", "sse2"],
         "memory_available": 4 * GIB,
         "systemd": [257],
+        "kernel_devices": ["/dev/net/tun"],
         "seccomp_filter": False,
         "addresses": [{"address": address, "prefix": 24, "interface": "eth0"}],
         "interfaces": ["lo", "eth0"],
@@ -502,7 +512,9 @@ FAULTS = [
      "podman on node2 has a volume named uploads already, and what is in it is never overwritten"),
     ("space", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.store.free", GIB)),
      "moving shop needs 2 GiB in /var/lib/containers/storage on node2 for its own layer, image and directory volumes, and 1 GiB are free there"),
-    ("devices", put("here.workload.devices", ["/dev/kvm"]), "shop has devices of node1 (/dev/kvm)"),
+    ("devices", put("here.workload.devices", ["/dev/kvm", "/dev/net/tun"]), "shop has devices of node1 (/dev/kvm), which cannot move"),
+    ("devices", put("here.workload.devices", ["/dev/net/tun", "/dev/fuse"]),
+     "shop has the device /dev/fuse, which node2 lacks: load its module there with `modprobe fuse`"),
     ("namespaces", put("here.workload.network_mode", "host"), "shop uses the network namespace of the host and not one of its own"),
     ("namespaces", put("here.workload.uts_mode", "host"), "shop uses the host name's namespace of the host"),
     ("namespaces", put("here.workload.pid_mode", "container:abc"), "shop uses the process namespace of another container"),
@@ -557,7 +569,7 @@ FAULTS = [
     ("multicast", both(grouped(mode="live"), put("here.workload.multicast", ["eth0"])), "front has joined multicast groups on eth0, in which"),
     ("group_units", grouped(service={"unit": "db.service"}), "members of front are started by units of systemd on node1 (db.service)"),
     ("group_states", grouped(state="paused"), "db of front is paused on node1: start it or stop it there first"),
-    ("devices", grouped(devices=["/dev/fuse"]), "db has devices of node1 (/dev/fuse), which cannot move"),
+    ("devices", grouped(devices=["/dev/kvm"]), "db has devices of node1 (/dev/kvm), which cannot move"),
     ("locked", both(grouped(), other_session("here", workload="db")), "front is being moved already"),
     ("locked", both(grouped(), other_session("here", workload="x", members=["db"])), "front is being moved already"),
     ("conmon", put("here.workload.conmon_gone", True),
@@ -719,6 +731,18 @@ FAULTS = [
      "shop has left node2 by session shop-20261121t000000z, and what is left of it there was not removed: run playbooks/recover.yml"),
     ("unanswered", put("there.problems", ["podman info failed: no such file"]), "node2 could not be examined in full: podman info failed"),
 ]  # fmt: skip
+
+
+def test_a_root_that_is_a_volume_moves_without_an_image(facts):
+    below = {**ROOT, "type": "bind", "source": ROOT["source"] + "/tmp", "directory": ROOT["source"] + "/tmp", "destination": "/tmp", "kind": "directory"}
+    facts.shop.update(mounts=[ROOT, below], image={"id": "", "name": "", "size": 0, "named": False, "manifest": ""}, devices=["/dev/net/tun"])
+    assert facts.sentences() == []
+    plan = facts.plan()
+    assert preflight.missing(plan) == []
+    # What the engine binds elsewhere is named to the session.
+    assert plan.volumes == [{**ROOT["image_volume"], "podman_volume": "", "same_device": False, "folders": ["tmp"]}]
+    facts.there["host"]["mountpoints"] = [ROOT["source"]]
+    assert [name for name, _sentence in facts.sentences()] == ["mountpoints"]
 
 
 @pytest.mark.parametrize("check, fault, text", FAULTS, ids=["{0}-{1}".format(number, fault[0]) for number, fault in enumerate(FAULTS)])

@@ -28,7 +28,7 @@ def asked():
         ("workload", "pid_mode", "host", "shop uses the process namespace of the host and not one of its own (host)"),
         ("workload", "conmon_gone", True, "the conmon of shop on "),
         ("workload", "multicast", ["224.1.1.1 (eth0)"], "shop has joined multicast groups on 224.1.1.1 (eth0), in which it would not be when podman has"),
-        ("workload", "devices", ["/dev/fuse"], "shop has devices of "),
+        ("workload", "devices", ["/dev/kvm"], "shop has devices of "),
         ("workload", "own_tables", ["inet filter"], "shop has the nftables table inet filter in its network namespace, which podman makes anew"),
         ("workload", "own_network", ["the interface tun0"], "shop has made the interface tun0 in its network namespace"),
         ("workload", "own_mounts", ["/mnt"], "shop has mounted /mnt by itself"),
