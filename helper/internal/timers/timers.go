@@ -80,7 +80,7 @@ func lostFile(proc string, want criuimage.Timer) (why string, err error) {
 		return "", err
 	}
 	defer unix.Close(fd)
-	first, err := ticks(fd)
+	first, err := Ticks("/proc/thread-self", fd)
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +96,7 @@ func lostFile(proc string, want criuimage.Timer) (why string, err error) {
 		if err != nil || left > 0 {
 			return "", err
 		}
-		now, err := ticks(fd)
+		now, err := Ticks("/proc/thread-self", fd)
 		if err != nil || now != first || !want.Periodic && now > 0 {
 			return "", err
 		}
@@ -117,9 +117,9 @@ func left(fd int) (time.Duration, error) {
 	return time.Duration(spec[1].Nano()), nil
 }
 
-// ticks is how often it has fired and was not read.
-func ticks(fd int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/thread-self/fdinfo/%d", fd))
+// Ticks is how often a timerfd of a process has fired and was not read.
+func Ticks(proc string, descriptor int) (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(proc, "fdinfo", strconv.Itoa(descriptor)))
 	if err != nil {
 		return 0, err
 	}
