@@ -133,7 +133,7 @@ func TestWhatAHostKeepsBackIsNoBinding(t *testing.T) {
 	}
 }
 
-// What the cgroup leaves its tasks is no binding of theirs, and bounds what they are bound to.
+// The processors that a cgroup leaves its tasks are no binding of theirs, and bound each of theirs.
 func TestWhatACgroupLeaves(t *testing.T) {
 	all, last := last(t)
 	cgroup, _ := cgrouptest.New(t)

@@ -41,7 +41,7 @@ func TestPeriodicTimersThatFiredInTheFreezeAreArmed(t *testing.T) {
 		if err := os.WriteFile(path, image([][]byte{other, c.before, other}, filesMagic), 0o640); err != nil {
 			t.Fatal(err)
 		}
-		n, err := MendTimers(dir)
+		n, err := MendTimers(dir, nil)
 		if want := !bytes.Equal(c.before, c.after); err != nil || (n == 1) != want {
 			t.Errorf("%s: %d mended, %v", name, n, err)
 		}
@@ -52,7 +52,7 @@ func TestPeriodicTimersThatFiredInTheFreezeAreArmed(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
-		if n, err := MendTimers(dir); n != 0 || err != nil {
+		if n, err := MendTimers(dir, nil); n != 0 || err != nil {
 			t.Errorf("%s, once more: %d, %v", name, n, err)
 		}
 	}
@@ -65,17 +65,17 @@ func TestATimerWithoutItsTimeIsArmed(t *testing.T) {
 		timer = protowire.AppendVarint(protowire.AppendTag(timer, field, protowire.VarintType), 9)
 	}
 	entry := protowire.AppendBytes(protowire.AppendTag(nil, fileTimer, protowire.BytesType), timer)
-	changed, n, err := mendTimers(image([][]byte{entry}, filesMagic))
+	changed, n, err := mendTimers(image([][]byte{entry}, filesMagic), nil)
 	if err != nil || n != 1 {
 		t.Fatalf("%d mended, %v", n, err)
 	}
-	if _, n, err := mendTimers(changed); err != nil || n != 0 {
+	if _, n, err := mendTimers(changed, nil); err != nil || n != 0 {
 		t.Errorf("once more: %d, %v", n, err)
 	}
 }
 
 func TestADumpWithoutFilesHasNoTimers(t *testing.T) {
-	if n, err := MendTimers(t.TempDir()); n != 0 || err != nil {
+	if n, err := MendTimers(t.TempDir(), nil); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }
@@ -86,17 +86,17 @@ func FuzzMendTimers(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		changed, n, err := mendTimers(bytes.Clone(b))
+		changed, n, err := mendTimers(bytes.Clone(b), nil)
 		if err != nil {
 			return
 		}
 		if n == 0 && len(b) >= 8 {
-			again, m, err := mendTimers(changed)
+			again, m, err := mendTimers(changed, nil)
 			if err != nil || m != 0 || !bytes.Equal(again, changed) {
 				t.Errorf("%x becomes %x, and then %x, %v", b, changed, again, err)
 			}
 		}
-		if _, m, err := mendTimers(changed); err != nil || m != 0 {
+		if _, m, err := mendTimers(changed, nil); err != nil || m != 0 {
 			t.Errorf("mended, %d are left, %v", m, err)
 		}
 	})

@@ -27,9 +27,12 @@ const (
 // The kernel arms such a timer again when the task reads it, and until then tells an
 // interval and no time that is left; CRIU restores that as a timer that is disarmed, and
 // it never fires again. It gets its interval as the time that is left, as CRIU itself
-// does for setitimer. A timer that has not fired and has no time left is disarmed
-// by its task, and stays so.
-func MendTimers(dir string) (int, error) {
+// does for setitimer.
+//
+// A timer that has not fired and has no time left is disarmed by its task, and stays so; or it
+// was due when CRIU asked for it, and had not fired yet. So since, which may be nil, tells how
+// often such a one has fired since: the tasks are frozen still.
+func MendTimers(dir string, since func(Timer) (ticks uint64, err error)) (int, error) {
 	path := filepath.Join(dir, "files.img")
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -37,7 +40,13 @@ func MendTimers(dir string) (int, error) {
 	} else if err != nil {
 		return 0, fmt.Errorf("criuimage: %w", err)
 	}
-	changed, n, err := mendTimers(b)
+	due := map[uint64]uint64{}
+	if since != nil {
+		if due, err = askedTooEarly(dir, since); err != nil {
+			return 0, err
+		}
+	}
+	changed, n, err := mendTimers(b, due)
 	if err == nil && n > 0 {
 		err = replaceFile(path, changed)
 	}
@@ -47,23 +56,49 @@ func MendTimers(dir string) (int, error) {
 	return n, nil
 }
 
-func mendTimers(b []byte) (changed []byte, mended int, err error) {
+// askedTooEarly are the ticks of those that were due when CRIU asked, by the number of the file.
+func askedTooEarly(dir string, since func(Timer) (uint64, error)) (map[uint64]uint64, error) {
+	all, err := ReadTimers(dir)
+	due := map[uint64]uint64{}
+	for _, t := range all.Files {
+		if t.Armed || t.Ticks > 0 {
+			continue
+		}
+		ticks, e := since(t)
+		if ticks > 0 {
+			due[t.file] = ticks
+		}
+		err = errors.Join(err, e)
+	}
+	return due, err
+}
+
+func mendTimers(b []byte, due map[uint64]uint64) (changed []byte, mended int, err error) {
 	files, err := entries(b, filesMagic)
 	if err != nil {
 		return nil, 0, err
 	}
 	for i, file := range files {
+		of, err := varints(file)
+		if err != nil {
+			return nil, 0, fmt.Errorf("entry %d: %w", i, err)
+		}
+		ticks := due[of[fileID]]
 		files[i], err = rewrite(file, func(n protowire.Number, timer []byte) ([]byte, error) {
 			if n != fileTimer {
 				return timer, nil
 			}
 			numbers, err := varints(timer)
-			if err != nil || numbers[timerTicks] == 0 || numbers[timerSeconds] != 0 || numbers[timerNanos] != 0 ||
-				numbers[everySeconds] == 0 && numbers[everyNanos] == 0 {
+			periodic := numbers[everySeconds] != 0 || numbers[everyNanos] != 0
+			if err != nil || numbers[timerSeconds] != 0 || numbers[timerNanos] != 0 || ticks == 0 && (numbers[timerTicks] == 0 || !periodic) {
 				return timer, err
 			}
 			mended++
-			return setVarints(timer, map[protowire.Number]uint64{timerSeconds: numbers[everySeconds], timerNanos: numbers[everyNanos]})
+			mend := map[protowire.Number]uint64{timerSeconds: numbers[everySeconds], timerNanos: numbers[everyNanos]}
+			if ticks > 0 {
+				mend[timerTicks] = ticks
+			}
+			return setVarints(timer, mend)
 		})
 		if err != nil {
 			return nil, 0, fmt.Errorf("entry %d: %w", i, err)
@@ -88,6 +123,8 @@ type Timer struct {
 	Armed      bool
 	Periodic   bool
 	Ticks      uint64 // it has fired so often, and was not read
+
+	file uint64 // its number in the dump
 }
 
 // Timers are those of a dump.
@@ -115,7 +152,7 @@ func ReadTimers(dir string) (t Timers, err error) {
 	if err == nil && len(files) > 0 {
 		err = eachOpen(dir, func(file uint64, process, descriptor int) {
 			if f, ok := files[file]; ok {
-				f.Process, f.Descriptor = process, descriptor
+				f.Process, f.Descriptor, f.file = process, descriptor, file
 				t.Files = append(t.Files, f)
 				delete(files, file)
 			}

@@ -1,6 +1,7 @@
 package criuimage
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -33,7 +34,7 @@ func TestTheTimersOfADump(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := Timers{Files: []Timer{{Process: 4, Descriptor: 6, Armed: true, Periodic: true, Ticks: 1}}, POSIX: map[int][]int{4: {3, 5}}}
+	want := Timers{Files: []Timer{{Process: 4, Descriptor: 6, Armed: true, Periodic: true, Ticks: 1, file: 7}}, POSIX: map[int][]int{4: {3, 5}}}
 	if got, err := ReadTimers(dir); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -45,5 +46,41 @@ func TestTheTimersOfADump(t *testing.T) {
 	}
 	if _, err := ReadTimers(dir); err == nil {
 		t.Error("a garbled image is taken")
+	}
+}
+
+// CRIU asked for a timer when it was due, and had not fired: it seems to be disarmed in the dump.
+func TestATimerThatWasDueWhenCRIUAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after []byte
+		ticks         uint64
+	}{
+		"periodic":                 {file(0, 0, 0, 0, 100), file(2, 0, 100, 0, 100), 2},
+		"once":                     {file(0, 0, 0, 0, 0), file(1, 0, 0, 0, 0), 1},
+		"disarmed by its task":     {file(0, 0, 0, 0, 100), file(0, 0, 0, 0, 100), 0},
+		"with time left":           {file(0, 1, 0, 0, 100), file(0, 1, 0, 0, 100), 3},
+		"it had fired, and is so":  {file(1, 0, 0, 0, 0), file(1, 0, 0, 0, 0), 3},
+		"it had fired, once a day": {file(1, 0, 0, 86400, 0), file(1, 86400, 0, 86400, 0), 3},
+	} {
+		dir := t.TempDir()
+		for name, b := range map[string][]byte{
+			"files.img":    image([][]byte{other, c.before}, filesMagic),
+			"ids-4.img":    image([][]byte{numbered(1, 1, 2, 9)}, idsMagic),
+			"fdinfo-9.img": image([][]byte{numbered(1, 7, 4, 6)}, fdinfoMagic),
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n, err := MendTimers(dir, func(timer Timer) (uint64, error) {
+			if timer.Process != 4 || timer.Descriptor != 6 {
+				t.Errorf("%s: asked for is %+v", name, timer)
+			}
+			return c.ticks, nil
+		})
+		got, _ := os.ReadFile(filepath.Join(dir, "files.img"))
+		if want := image([][]byte{other, c.after}, filesMagic); err != nil || !bytes.Equal(got, want) || (n == 1) == bytes.Equal(c.before, c.after) {
+			t.Errorf("%s: %d mended, %v: %x and not %x", name, n, err, got, want)
+		}
 	}
 }

@@ -205,7 +205,7 @@ func TestAWorkloadIsSlowedDownUntilThePauseIsShortEnough(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The throttle is for what is written. How long it takes to find that is the machine's.
+			// The throttle is for the writes. How long it takes to find them is the machine's.
 			planted.lookTakes = func(time.Duration) time.Duration { return 0 }
 			t.Cleanup(func() { planted.lookTakes = nil })
 			r := newRig(t)

@@ -49,7 +49,7 @@ func mendDump(b *record.Session) error {
 			continue
 		}
 		part := b.Spec.PartAt(t.Path)
-		timers, err := criuimage.MendTimers(t.Path)
+		timers, err := criuimage.MendTimers(t.Path, engine.FiredSince(part))
 		if err != nil {
 			return fmt.Errorf("session: %w", err)
 		}

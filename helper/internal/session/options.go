@@ -41,7 +41,7 @@ type parts struct {
 	dumpAfter    time.Duration                          // file systems stay frozen so long under a dump that is not complete
 	howBusy      func() float64                         // how many times as long work takes on this host, since others want the processors too
 	copyRate     func() float64                         // bytes a second that this host copies into a tmpfs; 0 where that is not known yet
-	lookTakes    func(last time.Duration) time.Duration // the time to find what was written, by the last look; a busy host takes long to begin it
+	lookTakes    func(last time.Duration) time.Duration // the time to find the last writes, by that of the look before; a busy host takes long to begin it
 	brakeHold    time.Duration                          // a step of the throttle is given so long to show; the kernel deals out a limited time in tenths of a second
 }
 

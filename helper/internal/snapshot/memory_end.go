@@ -39,7 +39,7 @@ func (d *dump) mend() error {
 			return fmt.Errorf("snapshot: %w", err)
 		}
 	}
-	_, err := criuimage.MendTimers(gate)
+	_, err := criuimage.MendTimers(gate, nil)
 	if err == nil {
 		_, err = criuimage.MendSleeps(gate)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // QEMU closes an image a moment after libvirt says that its job has completed, and some write
@@ -85,8 +87,8 @@ func inProc(f *os.File) (bool, error) {
 	self := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 	for _, proc := range procs {
 		fds, err := os.ReadDir(filepath.Join(proc, "fd"))
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // it has ended
+		if tasks.Gone(err) {
+			continue
 		}
 		if err != nil {
 			return false, err

@@ -2,7 +2,7 @@
 // dump has them.
 //
 // A timer that is disarmed never fires again, and a program that waits for it waits for ever.
-// The kernel tells of a timerfd what is left, and of the timers of POSIX that they are there. Of
+// The kernel tells the time that a timerfd has left, and of the timers of POSIX that they are there. Of
 // an interval timer (setitimer) it tells nobody but the task: CRIU arms that itself.
 package timers
 
@@ -80,7 +80,7 @@ func lostFile(proc string, want criuimage.Timer) (why string, err error) {
 		return "", err
 	}
 	defer unix.Close(fd)
-	first, err := ticks(fd)
+	first, err := Ticks("/proc/thread-self", fd)
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +96,7 @@ func lostFile(proc string, want criuimage.Timer) (why string, err error) {
 		if err != nil || left > 0 {
 			return "", err
 		}
-		now, err := ticks(fd)
+		now, err := Ticks("/proc/thread-self", fd)
 		if err != nil || now != first || !want.Periodic && now > 0 {
 			return "", err
 		}
@@ -110,16 +110,16 @@ func lostFile(proc string, want criuimage.Timer) (why string, err error) {
 
 // left is the time until a timerfd fires; 0: it is disarmed, or due.
 func left(fd int) (time.Duration, error) {
-	var spec [2]unix.Timespec // the interval, and what is left
+	var spec [2]unix.Timespec // the interval, and the time until it fires
 	if _, _, errno := unix.Syscall(unix.SYS_TIMERFD_GETTIME, uintptr(fd), uintptr(unsafe.Pointer(&spec)), 0); errno != 0 {
 		return 0, fmt.Errorf("timerfd_gettime: %w", errno)
 	}
 	return time.Duration(spec[1].Nano()), nil
 }
 
-// ticks is how often it has fired and was not read.
-func ticks(fd int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/thread-self/fdinfo/%d", fd))
+// Ticks is how often a timerfd of a process has fired and was not read.
+func Ticks(proc string, descriptor int) (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(proc, "fdinfo", strconv.Itoa(descriptor)))
 	if err != nil {
 		return 0, err
 	}

@@ -20,6 +20,9 @@ import pytest
 import testinfra
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
+sys.path.insert(0, str(CHECKOUT / "tests" / "clients"))
+import processor
+
 INVENTORY = CHECKOUT / "lab" / "inventory.yml"
 SCHEMA = json.loads((CHECKOUT / "docs" / "reference" / "move-report.schema.json").read_text(encoding="utf-8"))
 ANSIBLE_PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
@@ -61,6 +64,7 @@ class Fleet:
         self.reports = reports
         self.hosts = {name: testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}") for name in ("node1", "node2")}
         self.moves = 0
+        self.processor: dict[str, float] = {}  # the share of each of its programs, when it was looked at last
 
     @property
     def next_session(self) -> str:
@@ -111,6 +115,12 @@ class Fleet:
         """The hosts on which the workload runs."""
         command = "podman ps --filter status=running --format '{{.Names}}'"
         return [name for name, host in self.hosts.items() if WORKLOAD in host.check_output(command).split()]
+
+    def circling(self, name: str) -> list[str]:
+        """Programs of the workload that use much more of a processor than when it was looked at last."""
+        cgroup = self.hosts[name].check_output(f"podman inspect --format '{{{{.State.CgroupPath}}}}' {WORKLOAD}")
+        before, self.processor = self.processor, json.loads(self.hosts[name].check_output(processor.command(f"/sys/fs/cgroup{cgroup}")))
+        return processor.circling(before, self.processor)
 
     def heartbeat(self) -> dict[str, t.Any]:
         (name,) = self.running_on()

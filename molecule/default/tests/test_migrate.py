@@ -64,6 +64,7 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
         its_timer_ticks(fleet, there)
         its_terminals_are_as_before(fleet, there)
         it_has_all_beside_it(fleet, there)
+        assert fleet.circling(there) == []
         if report["mode"] == "live":
             its_network_is_its_own(fleet, there)
 

@@ -20,6 +20,9 @@ from pathlib import Path
 import pytest
 from hosts import CHECKOUT, Hosts, answers, said
 
+sys.path.insert(0, str(CHECKOUT / "tests" / "clients"))
+import processor
+
 POD, DB, WEB, JOB = "quick", "quick-db", "quick-web", "quick-job"
 IMAGE = "localhost/handover/tools:lab"
 PORT, INNER = 7000, 5432
@@ -43,6 +46,7 @@ class Pod:
         self.fleet = fleet
         self.names = fleet.names[:2]
         self.client: subprocess.Popen[str] | None = None
+        self.processor: dict[str, float] = {}  # the share of each of its programs, when it was looked at last
 
     def on(self, name: str) -> t.Any:
         return self.fleet.hosts[name]
@@ -97,6 +101,12 @@ class Pod:
         (told,) = json.loads(client.communicate(timeout=90)[0]).values()
         return told
 
+    def circling(self, home: str) -> list[str]:
+        """Programs of its members that use much more of a processor than when it was looked at last."""
+        cgroup = self.on(home).check_output(f"podman inspect {DB} --format '{{{{.State.CgroupPath}}}}'")
+        before, self.processor = self.processor, json.loads(self.on(home).check_output(processor.command(f"/sys/fs/cgroup{os.path.dirname(cgroup)}")))
+        return processor.circling(before, self.processor)
+
     def nothing_is_lost(self, home: str) -> None:
         beats = self.on(home).check_output(f"podman exec {DB} heartbeat -gaps /data/beats")
         assert '"missed":0' in beats.replace(" ", "") and '"broken":0' in beats.replace(" ", ""), beats
@@ -133,6 +143,7 @@ def test_there_and_back(pod: Pod) -> None:
         assert all(members[0][kind] != members[1][kind] for kind in OWN), members
         assert before == [True, True]
         pod.nothing_is_lost(there)
+        assert pod.circling(there) == []
         assert pod.on(there).check_output(f"podman exec {WEB} hostname") == "quick"
         assert pod.on(here).check_output("ls /run/handover/gates /run/handover/silent 2>/dev/null | grep -v : | xargs") == ""
     told = pod.disconnect()

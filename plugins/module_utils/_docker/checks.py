@@ -91,7 +91,7 @@ def _links(move: Move) -> t.Iterator[str]:
 
 def _required_by(move: Move) -> t.Iterator[str]:
     if move.container["required_by"]:
-        yield "{0} cannot leave {1}: {2} there share its network (--network container:{0}): create them without that".format(
+        yield "{0} cannot leave {1}, where others were made with something of it and would stay behind: {2}: create them without that".format(
             move.workload, move.source, ", ".join(move.container["required_by"])
         )
 

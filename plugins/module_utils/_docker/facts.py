@@ -31,6 +31,12 @@ NO_NETWORKS = ("none", "host")
 SHARED_DRIVERS = ("macvlan", "ipvlan")
 
 
+# Of a bridge that was made without an option.
+DEFAULT_MTU = 1500
+# Options by which a container is in a namespace of another, and their keys in HostConfig.
+_JOINING = (("--network container:", "NetworkMode"), ("--pid container:", "PidMode"), ("--ipc container:", "IpcMode"))
+
+
 def name_of(listed: Document) -> str:
     """The name of a listed container."""
     return next((name.lstrip("/") for name in listed.get("Names") or [] if name.count("/") == 1), "")
@@ -82,6 +88,14 @@ def with_network_named(inspect: Document, networks: t.Iterable[Document]) -> Doc
 def subnets_of(network: Document) -> list[str]:
     """The subnets of a network."""
     return sorted(config["Subnet"] for config in (network.get("IPAM") or {}).get("Config") or [] if config.get("Subnet"))
+
+
+def mtu_of(network: Document) -> int:
+    """The MTU that Docker gives the interfaces of a bridge; 0 for a network of another kind, which has its parent's."""
+    if network.get("Driver") != "bridge":
+        return 0
+    asked = str((network.get("Options") or {}).get("com.docker.network.driver.mtu") or "")
+    return int(asked) if asked.isdigit() else DEFAULT_MTU
 
 
 def mounts_of(inspect: Document) -> list[dict[str, t.Any]]:
@@ -139,6 +153,22 @@ def policy_of(text: str) -> dict[str, t.Any]:
     """The API's form of a restart policy that `docker update --restart` takes."""
     name, _colon, count = text.partition(":")
     return {"Name": name, "MaximumRetryCount": int(count or 0)}
+
+
+def needed_by(inspect: Document, others: t.Iterable[Document]) -> list[str]:
+    """Other containers that were made with something of this one, each with the option that says so."""
+    identifier, name = inspect["Id"], inspect["Name"].lstrip("/")
+    found = []
+    for other in others:
+        host = other.get("HostConfig") or {}
+        for option, words in (
+            *((option, [(host.get(key) or "").partition("container:")[2]]) for option, key in _JOINING),
+            ("--volumes-from ", [word.partition(":")[0] for word in host.get("VolumesFrom") or []]),
+            ("--link ", [word.partition(":")[0].lstrip("/") for word in host.get("Links") or []]),
+        ):
+            if other["Id"] != identifier and any(word and (word == name or identifier.startswith(word)) for word in words):
+                found.append("{0} ({1}{2})".format(other["Name"].lstrip("/"), option, name))
+    return sorted(found)
 
 
 def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.Any]:

@@ -122,6 +122,11 @@ STATE: dict[str, Row] = {
     "TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network", "connections"),
     "an address that was not fixed": Row(REFUSED, "create it with --ip, or move it offline", "fixed_address"),
     "settings of its network namespace, routes, rules, tables of nftables": Row(CARRIED, "by the session, before the release, and compared"),
+    "the processors that a thread is bound to": Row(
+        CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"
+    ),
+    "the MTU of its interfaces": Row(CARRIED, "by the session; a network that does not carry packets of that size is refused", "mtu"),
+    "another container in its network, process or IPC namespace, or with its volumes": Row(REFUSED, "create that without it", "required_by"),
     "Docker's own rules in it, which lead to its answers for names": Row(ANEW, "Docker makes them again for the twin"),
     "interfaces, neighbours, rules of iptables and so on that the container has made": Row(REFUSED, "have Docker make them", "own_network"),
     "a tmpfs with 4 MiB or more in it": Row(CARRIED, "as a plain volume, and into the mount that CRIU makes on the destination"),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import typing as t
 
@@ -67,7 +68,7 @@ class Look:
             mount.update(self._volume(mount, known.get(mount["name"]), containers, facts["id"]))
         facts.update(
             unaccounted=unaccounted(inspect),
-            required_by=sorted(facts_of.name_of(each) for each in containers if _joins(each, facts)),
+            required_by=facts_of.needed_by(inspect, self._others(containers, inspect["Id"])),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             memory=0,
         )
@@ -75,6 +76,11 @@ class Look:
         facts["log"]["size"] = host.allocated(facts["log"]["path"]) if facts["log"]["path"] else 0
         facts["image"].update(_image(facts["image"], images))
         return facts
+
+    def _others(self, containers: Documents, identifier: str) -> Documents:
+        """The other containers, as the daemon's list does not tell all that they have in common with one."""
+        known = (self.ask(functools.partial(self.docker.inspect, each["Id"]), None) for each in containers if each["Id"] != identifier)
+        return [each for each in known if each is not None]
 
     def _volume(self, mount: Document, volume: Document | None, containers: Documents, identifier: str) -> dict[str, t.Any]:
         """The volume of a mount, and the plain folder of Docker's that this is, if it is one."""
@@ -114,6 +120,7 @@ class Look:
                     "driver": each.get("Driver") or "",
                     "subnets": facts_of.subnets_of(each),
                     "parent": (each.get("Options") or {}).get("parent") or "",
+                    "mtu": facts_of.mtu_of(each),
                     "taken": _taken(each),
                 }
                 for each in networks
@@ -121,12 +128,6 @@ class Look:
             "images": [{"id": image["Id"], "names": image.get("RepoTags") or []} for image in images],
             "volumes": sorted(volume["Name"] for volume in volumes),
         }
-
-
-def _joins(other: Document, facts: Document) -> bool:
-    """Whether another container is in this one's network namespace."""
-    mode = (other.get("HostConfig") or {}).get("NetworkMode") or ""
-    return mode in ("container:" + facts["id"], "container:" + facts["name"])
 
 
 def _bundle_of(pid: int) -> str:

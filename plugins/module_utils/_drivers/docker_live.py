@@ -16,12 +16,14 @@ import re
 import typing as t
 
 from .._core import host
+from .._core.move import Move
 from .._core.runtime import HandoverError, Runtime
-from .._docker.live import CHECKS as OF_DOCKER
+from .._docker.live import CHECKS as OF_DOCKER, OFFLINE_CURE
 from .._podman import container_facts, processes, task_facts
 from .._podman.host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION, ghost_limit
 from .._podman.own_network import OwnNetwork
-from .._podman.preflight import cpu, criu, databases, hosts, options, processes as of_processes, room, state
+from .._podman.preflight import cpu, criu, databases, hosts, options, processes as of_processes, room, state, told as podman_told
+from .._podman.preflight.networks import carries
 
 Document = t.Mapping[str, t.Any]
 
@@ -30,6 +32,18 @@ OF_RESOLVER = "the table ip nat of iptables"
 
 # Of one that does not run; the table of the driver reads these of any.
 STILL: Document = {"cgroup": "", "interfaces": [], "throttle": {"cgroup": "", "why": "it does not run"}}
+
+def _mtu(move: Move) -> t.Iterator[str]:
+    """A container keeps the MTU that it has, and packets that its new network does not carry would be lost without a word."""
+    there = {network["name"]: network for network in move.there["host"]["docker"]["networks"]}
+    for network in move.container["networks"]:
+        interface, mtu = move.container["mtus"].get(network["ip"] or network["ip6"], ("", 0))
+        name, most = carries(move.there["host"], there[network["name"]]) if network["name"] in there else ("", 0)
+        if most and mtu > most:
+            yield "the interface {0} of {1} has an MTU of {2}, and {3} on {4}, where its network {5} is, carries {6}: raise that there, {7}".format(
+                interface, move.workload, mtu, name, move.destination, network["name"], most, OFFLINE_CURE
+            )
+
 
 # In the order in which an operator reads them.
 CHECKS: dict[str, t.Callable[[t.Any], t.Iterator[str]]] = {
@@ -42,7 +56,15 @@ CHECKS: dict[str, t.Callable[[t.Any], t.Iterator[str]]] = {
     **{name: hosts.CHECKS[name] for name in ("seccomp", "action_script")},
     **criu.CHECKS,
     "auto_converge": options.CHECKS["auto_converge"],
+    "mtu": _mtu,
 }
+
+TOLD: dict[str, t.Callable[[t.Any], t.Iterator[str]]] = {"affinity": podman_told.TOLD["affinity"]}
+
+
+def told(move: Move) -> list[str]:
+    """The sentences about a move with its memory."""
+    return [sentence for tell in TOLD.values() for sentence in tell(move)] if move.known else []
 
 
 def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t.Any]:
@@ -75,6 +97,8 @@ def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t
         "criu_configuration": annotations.get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION),
         "interfaces": _interfaces(facts["networks"]),
         "own_network": _own_network(runtime, pid, facts["networks"]),
+        "mtus": OwnNetwork(runtime, pid).mtus_by_address(),
+        "pinned": task_facts.pinned(found.pids),
     }
 
 

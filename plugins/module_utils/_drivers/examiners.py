@@ -52,7 +52,7 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         volumes=lambda _move: [],
         directories=lambda move: [*move.directories, *bind_checks.directories(move)],
         twin=docker.twin,
-        told=docker_told.told,
+        told=lambda move: [*docker_told.told(move), *docker_live.told(move)],
         tmpfs=tmpfs_checks.carried,
     ),
     "openvz": Examiner(

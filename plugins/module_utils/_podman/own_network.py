@@ -53,6 +53,11 @@ class OwnNetwork:
         """The MTU of each interface but the loopback, which goes along."""
         return {link.get("ifname", ""): link.get("mtu", 0) for link in self._ask(self.ip, "-json", "link") if link.get("ifname") != "lo"}
 
+    def mtus_by_address(self) -> dict[str, tuple[str, int]]:
+        """The interface and the MTU of each address but the loopback's."""
+        links = [link for link in self._ask(self.ip, "-json", "address") if link.get("ifname") != "lo"]
+        return {each.get("local", ""): (link.get("ifname", ""), link.get("mtu", 0)) for link in links for each in link.get("addr_info") or []}
+
     def tables(self) -> tuple[list[str], str]:
         """The tables of nftables that are its own, and what nft warns of."""
         nft = self.runtime.find("nft")

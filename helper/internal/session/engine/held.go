@@ -9,7 +9,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
-// held gives the restored tasks, which have not run yet, what CRIU has not, and looks at them.
+// held gives the restored tasks, which have not run yet, all that CRIU does not, and looks at them.
 func held(r *criuRestore) error {
 	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), hasTmpfs(r.Session, r.part, r.gate.Root()), r.giveAttributes(), r.lead(), r.hasJoined(), hasGroups(r), hasTimers(r)); err != nil {
 		return because(r, err)
@@ -27,7 +27,7 @@ func held(r *criuRestore) error {
 // endLimit is how long a command may take to end after the tasks that it restored.
 const endLimit = time.Second
 
-// because puts the end of a restore that is held before what was found in its tasks: they have
+// because puts the end of a restore that is held before an error about its tasks: they have
 // ended with it.
 func because(r *criuRestore, err error) error {
 	limit := time.Millisecond

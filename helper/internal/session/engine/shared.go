@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/tasks"
 )
 
 // The members of a workload have namespaces in common that something else holds. CRIU dumps
@@ -164,7 +165,7 @@ func queuesOf(m record.Member) (found []string, err error) {
 		return nil, err
 	}
 	entries, err := os.ReadDir(filepath.Join("/proc", pid, "root/dev/mqueue"))
-	if errors.Is(err, fs.ErrNotExist) {
+	if tasks.Gone(err) { // or it has no such place
 		return nil, nil
 	}
 	for _, e := range entries {

@@ -18,14 +18,20 @@ _WAY_TO_MOVE = {**{state: _START for state in STOPPED}, "paused": "unpause it th
 _NAMESPACES = (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode"), ("host name's", "uts_mode"))
 
 
+def way_to_move(state: str, name: str) -> str:
+    """What makes a container of that state one that can move."""
+    return _WAY_TO_MOVE.get(state, "start it or stop it there first").format(name)
+
+
 def _not_running(plan: Plan) -> t.Iterator[str]:
-    if plan.container["running"] or (plan.container["state"] in STOPPED and (plan.in_group or not plan.live)):
+    # Of members the check of all of them tells.
+    if plan.in_group or plan.container["running"] or (plan.container["state"] in STOPPED and not plan.live):
         return
     yield "{0} is {1} on {2} and not running: {3}".format(
         plan.workload,
         plan.container["state"],
         plan.source,
-        _WAY_TO_MOVE.get(plan.container["state"], "start it or stop it there first").format(plan.workload),
+        way_to_move(plan.container["state"], plan.workload),
     )
 
 

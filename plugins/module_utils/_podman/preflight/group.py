@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..groups import JOINT, POD
+from .container import way_to_move
 from .plan import STOPPED, Check, Plan
 
 _WHAT = {POD: "a pod", "project": "a project of compose"}
@@ -111,7 +112,8 @@ def _units(plan: Plan) -> t.Iterator[str]:
 def _states(plan: Plan) -> t.Iterator[str]:
     for member in plan.members:
         if member.get("state") not in _MOVABLE:
-            yield "{0} of {1} is {2} on {3}: start it or stop it there first".format(member["name"], plan.workload, member.get("state"), plan.source)
+            way = way_to_move(member.get("state", ""), member["name"])
+            yield "{0} of {1} is {2} on {3}: {4}".format(member["name"], plan.workload, member.get("state"), plan.source, way)
 
 
 def _common_ipc(plan: Plan) -> t.Iterator[str]:

@@ -52,7 +52,7 @@ def _mtu(plan: Plan) -> t.Iterator[str]:
     networks = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
     for network in plan.container["networks"] if plan.live else []:
         mtu, other = plan.container.get("mtus", {}).get(network["interface"], 0), networks.get(network["name"])
-        name, most = _carries(plan.there["host"], other) if other else ("", 0)
+        name, most = carries(plan.there["host"], other) if other else ("", 0)
         if most and mtu > most:
             yield (
                 "the interface {0} of {1} has an MTU of {2}, and {3} on {4}, where its network {5} is, carries {6}: raise that there, "
@@ -70,8 +70,8 @@ def _mtu(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _carries(host: Facts, network: Facts) -> tuple[str, int]:
-    """By which interface a network of podman's leads out of a host, and the largest packet that it carries; 0 where that is not known."""
+def carries(host: Facts, network: Facts) -> tuple[str, int]:
+    """By which interface a network leads out of a host, and the largest packet that it carries; 0 where that is not known."""
     mtus = host.get("mtus", {})
     name = network["parent"] if network["parent"] in mtus else host.get("gateway_interface", "")
     if network["driver"] == "bridge" and network["parent"] not in mtus and network.get("mtu"):

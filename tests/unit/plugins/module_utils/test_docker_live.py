@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_live
@@ -24,7 +26,8 @@ def host():
             "manage_cgroups": "ignore", "network_lock": {"method": "nftables", "works": True},
         },
         "pcopy": {"silence": {"ok": True, "text": ""}},
-        "docker": {"experimental": True, "userns": False},
+        "docker": {"experimental": True, "userns": False, "networks": [{"name": "lan", "driver": "macvlan", "parent": "host0", "mtu": 0}]},
+        "mtus": {"host0": 1500}, "gateway_interface": "host0", "processors": [0, 1],
     }  # fmt: skip
 
 
@@ -34,6 +37,7 @@ def world():
         "exists": True, "held": False, "running": True, "state": "running", "pids": [7], "memory": 4096, "obstacles": [], "seccomp_filter": False,
         "own_mounts": [], "tmpfs": [], "layer_watches": [], "huge_pages": 0, "multicast": [], "cgroup": "/sys/fs/cgroup/docker-1.scope", "divided": False,
         "throttle": {"cgroup": "/sys/fs/cgroup/docker-1.scope", "why": ""}, "criu_configuration": "/etc/criu/runc.conf", "own_network": [],
+        "mtus": {"192.0.2.20": ("eth0", 1500)}, "pinned": [],
         "connections": {"192.0.2.20": 1}, "tty": False, "stdin": False, "init": False, "namespaces": {"IPC": "private"},
         "networks": [{"name": "lan", "driver": "macvlan", "shared": True, "ip": "192.0.2.20", "ip6": ""}],
     }  # fmt: skip
@@ -63,6 +67,13 @@ def on_a_bridge(world):
     world["here"]["workload"]["networks"][0].update(driver="bridge", shared=False)
 
 
+def both_bridged(world):
+    """A bridge that the container's address is published on by others: no connections."""
+    on_a_bridge(world)
+    world["here"]["workload"]["connections"] = {}
+    world["there"]["host"]["docker"]["networks"][0].update(driver="bridge", parent="", mtu=1400)
+
+
 FAULTS = [
     ("experimental", put("there/host/docker/experimental", False), ('"experimental": true', "node2", OFFLINE)),
     ("user_namespace", put("here/host/docker/userns", True), ("userns-remap", "node1", OFFLINE)),
@@ -87,6 +98,9 @@ FAULTS = [
     ("memory", put("there/host/memory_available", 0), ("on node2", OFFLINE)),
     ("huge_pages", put("here/workload/huge_pages", 4096), ("huge pages", OFFLINE)),
     ("multicast", put("here/workload/multicast", ["239.0.0.1"]), ("239.0.0.1", OFFLINE)),
+    ("mtu", put("here/workload/mtus", {"192.0.2.20": ("eth7", 9000)}), ("eth7 of ledger has an MTU of 9000, and host0 on node2", "carries 1500", OFFLINE)),
+    ("mtu", put("there/host/mtus", {"host0": 1400}), ("the interface eth0 of ledger", "its network lan is, carries 1400")),
+    ("mtu", both_bridged, ("the option mtu of the network on node2", "carries 1400")),
     ("own_mounts", put("here/workload/own_mounts", ["/x (fuse)"]), ("/x (fuse)", OFFLINE)),
     ("io_uring", put("here/workload/obstacles", [{"check": "io_uring", "process": "pg", "pid": 7, "detail": "", "size": 0}]), ("io_uring", OFFLINE)),
 ]
@@ -130,3 +144,12 @@ table ip nat {
 def test_a_rule_of_the_containers_own_beside_dockers_is_seen():
     assert docker_live.resolver_alone(LISTED)
     assert not docker_live.resolver_alone(LISTED.replace("\t\tip saddr", "\t\tmasquerade\n\t\tip saddr"))
+
+
+def test_processors_that_the_destination_lacks_are_told(world):
+    put("here/workload/pinned", [{"process": "db", "pid": 7, "processors": [1, 9]}])(world)
+    move = Move("ledger", "node1", "node2", "live", world["here"], world["there"])
+    assert docker_live.told(move) == [
+        "db (pid 7) in ledger is bound to processors of node1, of which node2 does not have 9: it runs there on the others, or on all"
+    ]
+    assert docker_live.told(dataclasses.replace(move, mode="offline")) == []

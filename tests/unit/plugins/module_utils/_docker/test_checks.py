@@ -138,7 +138,8 @@ FAULTS = [
     ("namespaces", put("here/workload/namespaces/network", "host"), "uses the network namespace of the host"),
     ("namespaces", put("here/workload/namespaces/IPC", "container:x"), "uses the IPC namespace of another container"),
     ("links", put("here/workload/links", ["db"]), "was created with --link or --volumes-from (db)"),
-    ("required_by", put("here/workload/required_by", ["sidecar"]), "ledger cannot leave node1: sidecar there share its network"),
+    ("required_by", put("here/workload/required_by", ["sidecar (--pid container:ledger)"]),
+     "ledger cannot leave node1, where others were made with something of it and would stay behind: sidecar (--pid container:ledger): create them without"),
     ("swarm", put("here/workload/labels", {"com.docker.swarm.service.id": "x"}), "is a task of a swarm"),
     ("devices", put("here/workload/devices", ["/dev/fuse"]), "has devices of node1 (/dev/fuse)"),
     ("storage_driver", put("there/host/docker/storage_driver", "vfs"), "Docker on node2 keeps containers with the storage driver vfs"),
@@ -231,3 +232,26 @@ def test_a_tmpfs_of_one_that_moves_live_is_carried_or_told(world):
     assert [sentence for sentence in told.told(move(world)) if "tmpfs" in sentence] == [
         "the tmpfs /small of ledger holds 4 KiB, which CRIU packs in the pause: so little is not worth more"
     ]
+
+
+def test_those_that_were_made_with_something_of_it_are_found():
+    ledger = {"Id": "abcdef0123456789", "Name": "/ledger", "HostConfig": {"PidMode": "container:ledger"}}
+    others = [
+        {"Id": "1", "Name": "/net", "HostConfig": {"NetworkMode": "container:abcdef0123456789"}},
+        {"Id": "2", "Name": "/pid", "HostConfig": {"PidMode": "container:ledger"}},
+        {"Id": "3", "Name": "/ipc", "HostConfig": {"IpcMode": "container:abcdef012345"}},
+        {"Id": "4", "Name": "/files", "HostConfig": {"VolumesFrom": ["db", "ledger:ro"]}},
+        {"Id": "5", "Name": "/link", "HostConfig": {"Links": ["/ledger:/link/db"]}},
+        {"Id": "6", "Name": "/free", "HostConfig": {"PidMode": "host", "IpcMode": "private", "NetworkMode": "container:other", "VolumesFrom": ["ledger2"]}},
+        {"Id": "7", "Name": "/bare"},
+    ]
+    assert facts.needed_by(ledger, [ledger, *others]) == [
+        "files (--volumes-from ledger)", "ipc (--ipc container:ledger)", "link (--link ledger)", "net (--network container:ledger)",
+        "pid (--pid container:ledger)",
+    ]  # fmt: skip
+
+
+def test_the_mtu_of_a_network():
+    assert facts.mtu_of({"Driver": "macvlan"}) == 0
+    assert facts.mtu_of({"Driver": "bridge"}) == facts.mtu_of({"Driver": "bridge", "Options": {}}) == 1500
+    assert facts.mtu_of({"Driver": "bridge", "Options": {"com.docker.network.driver.mtu": "9000"}}) == 9000

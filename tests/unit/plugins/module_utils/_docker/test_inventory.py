@@ -12,6 +12,7 @@ import pathlib
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.inventory import REFUSED, TOLD, row_of
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import facts, inventory, told
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_live
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
 
 RECORDED = json.loads((pathlib.Path(__file__).parent / "recorded" / "docker-26.1-inspect.json").read_text(encoding="utf-8"))
@@ -62,7 +63,7 @@ def test_a_row_that_says_compared_is_compared():
 
 def test_a_check_that_a_row_names_is_there():
     rows = [*inventory.INSPECT.values(), *inventory.STATE.values()]
-    assert {row.check for row in rows if row.check} <= {*EXAMINERS["docker"].checks, *told.TOLD}
+    assert {row.check for row in rows if row.check} <= {*EXAMINERS["docker"].checks, *told.TOLD, *docker_live.TOLD}
     assert all(row.check for row in rows if row.fate in (TOLD, REFUSED))
 
 
