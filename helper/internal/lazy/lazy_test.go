@@ -258,7 +258,8 @@ func begin(t *testing.T, deed string) *moving {
 func (m *moving) connect() net.Conn {
 	a, b := net.Pipe()
 	m.fetcher.Connect(wire.NewConn(a))
-	m.served.Go(func() { _ = m.memory.Serve(wire.NewConn(b), m.known, func(n int64) { m.bytes.Add(n) }) })
+	known := m.known // of this connection: a test may take it away for the next one
+	m.served.Go(func() { _ = m.memory.Serve(wire.NewConn(b), known, func(n int64) { m.bytes.Add(n) }) })
 	return b
 }
 
