@@ -28,7 +28,7 @@ type Fetcher struct {
 	listener *net.UnixListener
 	bell     int // an eventfd: something has come
 
-	stock   atomic.Pointer[precopy.Stock] // what went ahead; nil: nothing
+	stock   atomic.Pointer[precopy.Stock] // memory that went ahead; nil: none
 	readers sync.WaitGroup                // of connections
 
 	mu     sync.Mutex
@@ -72,7 +72,7 @@ type Progress struct {
 	Fetched uint64 // of them have come
 	Sent    uint64 // bytes over the link for that: less, where they went ahead
 	Faults  uint64 // the number of times that a task waited for a page
-	Plain   bool   // what went ahead was used no more, since a piece was wrong
+	Plain   bool   // memory that went ahead was used no more, since a piece was wrong
 }
 
 // Listen waits for CRIU at a socket in its working directory; say hears of progress,

@@ -264,7 +264,7 @@ func (m *moving) connect() net.Conn {
 }
 
 // ahead has the task's memory gone ahead: of each five pages one has been written to since,
-// and each seventh is new. Spoil changes what has come.
+// and each seventh is new. Spoil changes pages that have come.
 func (m *moving) ahead(spoil func(page int, content []byte)) {
 	m.t.Helper()
 	stock, err := precopy.NewStock()
@@ -335,7 +335,7 @@ func TestMemoryFollows(t *testing.T) {
 	}
 }
 
-// What went ahead does not travel again, whatever the task does meanwhile.
+// Memory that went ahead does not travel again, whatever the task does meanwhile.
 func TestMemoryFollowsWhereItHasGoneAhead(t *testing.T) {
 	for deed := range deeds {
 		t.Run(deed, func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestAnotherProcessLendsTheRest(t *testing.T) {
 	m.end()
 }
 
-// A piece that is not what the source has goes into no memory: from there on all of it travels.
+// A piece with another content than the source has goes into no memory: from there on all of it travels.
 func TestAPageThatIsAnotherIsAskedForWhole(t *testing.T) {
 	m := begin(t, "read")
 	m.ahead(func(page int, content []byte) {

@@ -135,7 +135,7 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 			return err
 		}
 		m.known = precopy.NewKnown(binary.LittleEndian.Uint64(seed))
-		if s.Spec.Policy.LazyPages { // what follows is asked for where the other side knows versions
+		if s.Spec.Policy.LazyPages { // of memory that follows, changed pages travel as changes
 			m.known.WithVersions()
 		}
 	}

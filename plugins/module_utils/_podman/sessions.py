@@ -276,7 +276,9 @@ _NUMBERS = frozenset(
      "max_frozen_ms", "frozen_patience_seconds", "pause_base_ms", "memory", "at_once", "wait_timeout",
      "resume_timeout", "max_frozen", "frozen_patience", "pause_base")  # the old names of four of them
 )
-_FLAGS = frozenset(("delta", "ignore_databases", "lazy_pages", "mounted", "place_memory", "precopy", "reserve_space", "same_device", "silent", "unlocked", "verify"))
+_FLAGS = frozenset(
+    ("delta", "ignore_databases", "lazy_pages", "mounted", "place_memory", "precopy", "reserve_space", "same_device", "silent", "unlocked", "verify")
+)
 
 
 def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:
