@@ -41,7 +41,7 @@ const (
 	// Less memory than that is sent sooner than it is looked through.
 	worthwhile = 16 << 20
 	// The destination keeps at most so much memory sent ahead, and the source a table
-	// of it that is a seventieth of that.
+	// of it that is a seventieth of that; with lazy pages a twentieth.
 	mostStock = 16 << 30
 	// A scan that takes longer is none for the time in which the engine waits for us.
 	shortScan   = 3 * time.Second
