@@ -77,36 +77,24 @@ options:
     type: str
     choices: [auto, ebpf, hash]
     default: auto
-  hash_limit:
-    description:
-      - Bytes that may be read to be compared in the pause. With V(0) any number.
-    type: int
-    default: 0
+  hash_limit: {type: int, default: 0, description: Bytes that may be read to be compared in the pause. With V(0) any number.}
   auto_converge:
-    description:
-      - Whether the workload is to be slowed down where its pause would be too long. Needs a cgroup of its own whose processor time can be limited.
+    description: Whether it is to be slowed down where its pause would be too long. Needs a cgroup of its own whose processor time can be limited.
     type: bool
     default: false
   lazy_pages:
-    description:
-      - Whether the workload is to run on the destination before its memory is there. Needs userfaultfd there, and a cgroup of the workload's own.
-      - With V(auto) only where it can, and where its pause would be longer than O(max_frozen_ms) without that.
+    description: Whether the workload is to run on the destination before its memory is there. Needs userfaultfd there, and a cgroup of its own.
+      With V(auto) only where it can, and where its pause would be longer than O(max_frozen_ms) without that.
     type: str
     choices: ["false", "true", auto]
     default: "false"
-  max_frozen_ms:
-    description:
-      - Milliseconds for which the workload may stand still, for O(lazy_pages=auto). With V(0) any number.
-    type: int
-    default: 0
+  max_frozen_ms: {type: int, default: 0, description: "Milliseconds for which the workload may stand still, for O(lazy_pages=auto). V(0) for any."}
   place_memory:
-    description:
-      - Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Where that is not possible CRIU carries it.
+    description: Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Where that is not possible CRIU carries it.
     type: bool
     default: false
   reserve_space:
-    description:
-      - Whether the destination is to take all the room that the image volumes can need, and not only as much as is in them.
+    description: Whether the destination is to take all the room that the image volumes can need, and not only as much as is in them.
     type: bool
     default: false
   bind_mounts:
@@ -117,8 +105,7 @@ options:
     choices: [carry, same, refuse]
     default: refuse
   source_binds:
-    description:
-      - The C(paths) that M(livefleet.handover.bind_mounts_info) returned on the source.
+    description: The C(paths) that M(livefleet.handover.bind_mounts_info) returned on the source.
     type: dict
     default: {}
   destination_binds:
@@ -289,11 +276,7 @@ place_memory:
   returned: when nothing is in the way
   type: bool
   sample: true
-lazy_pages:
-  description: Whether the memory follows when the workload runs on the destination.
-  returned: when nothing is in the way
-  type: bool
-  sample: false
+lazy_pages: {returned: when nothing is in the way, type: bool, sample: false, description: Whether the memory follows when it runs on the destination.}
 pause_ms:
   description: Milliseconds of the pause, as far as they can be told before anything is measured; nothing of a move that stops the workload.
   returned: when nothing is in the way
@@ -332,7 +315,7 @@ from ..module_utils._core import foretold
 from ..module_utils._core.link import link_rate, listen_address
 from ..module_utils._core.move import out_of_reach, verdict
 from ..module_utils._core.step import discreet
-from ..module_utils._drivers.examiners import EXAMINERS, Examiner
+from ..module_utils._drivers.examiners import EXAMINERS
 
 LAZY_PAGES = (
     "lazy pages: from when {0} runs on {2} until the last page of its memory has come, the death of {1} or {2} is the end of what it has in memory, "
@@ -369,19 +352,6 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
 }
 
 
-FOLLOWS = (
-    "the memory of {0} follows when it runs on {1} (lazy pages, chosen by auto): it would stand still for about {2:.2f} s otherwise, and {3:.2f} s are allowed"
-)
-
-
-def follows(examiner: Examiner, plan: t.Any, max_frozen_ms: int) -> str:
-    """Why the memory is to follow, in one sentence; empty: it is not."""
-    if max_frozen_ms <= 0 or not examiner.may_follow(plan):
-        return ""
-    paused = foretold.pause_ms(plan, foretold.parts(plan, [], [], [])["memory"], examiner.places(plan)) or 0
-    return FOLLOWS.format(plan.workload, plan.destination, paused / 1000, max_frozen_ms / 1000) if paused > max_frozen_ms else ""
-
-
 def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """The result of the module; with `msg` where it fails."""
     if params["destination_facts"].get("unreachable"):
@@ -410,7 +380,8 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         secrets_there=params["destination_secrets"],
         asked_within=params["asked_within_seconds"],
     )
-    chosen = follows(examiner, plan, params["max_frozen_ms"]) if params["lazy_pages"] == "auto" else ""
+    auto = params["lazy_pages"] == "auto" and examiner.may_follow(plan)
+    chosen = foretold.follows(plan, params["max_frozen_ms"], examiner.places(plan)) if auto else ""
     if chosen:
         plan = dataclasses.replace(plan, lazy_pages=True)
     unknown = examiner.unknown_names(params["ignore"])

@@ -112,6 +112,7 @@ class Handover:
     number = 90
     asked: t.Mapping[str, t.Any] = {}
     stopped_at: float | None = None  # by the wall clock: when the last move froze it
+    at_risk: float = 0.0  # seconds after the last pause in which both hosts were needed
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -129,6 +130,7 @@ class Handover:
             (path,) = Path(reports).glob("*.json")
             report = json.loads(path.read_text(encoding="utf-8"))
         self.stopped_at = freeze_report.stopped_at(report["source_events"])
+        self.at_risk = report["at_risk_ms"] / 1000
         return freeze_report.holds(report["source_session"]["stages"], report["frozen_ms"])
 
 
@@ -346,6 +348,8 @@ class Row:
             beats = self.fleet.beats(destination, mover.workload, self.work, since)
             sample["seconds"], sample["other"] = freeze_report.silences(beats, mover.stopped_at)
             self.where[name] = destination
+            if isinstance(mover, HandoverLazy):
+                sample["at_risk"] = mover.at_risk
         if load is not None:
             said = load.stop(since)
             sample["failed"] = said["failed"] + len(said["errors"])

@@ -191,6 +191,7 @@ class Runs:
                 large = self.seconds("memory-1G", "handover-lazy")
                 spreads = {"handover-lazy": spread(large), f"64 MiB, {contender}": spread(self.seconds("memory-64M", contender))}
                 found.append(Bar(words, lazy / small, 2, len(large), spreads, contender, date=self.rows["memory-1G"]["date"]))
+        found += self._risks()
         for row, key, words in COUNTED:
             counts = [sample[key] for sample in self.rows.get(row, {}).get("by", {}).get("handover", []) if key in sample]
             if counts:
@@ -205,9 +206,33 @@ class Runs:
                 found.append(self._bar(f"{row}: worst frozen time as a multiple of the median", row, "handover", max(values) / statistics.median(values), 2))
         return found
 
+    def _risks(self) -> list[Bar]:
+        """Of lazy pages over a link of 1 Gbit/s, with a writer to a tenth of the memory each second."""
+        row, by, found = "tenth-1G+link", "handover-lazy", []
+        large, small = self.median(row, by), self.median("tenth-64M+link", by)
+        if large is not None and small:
+            words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: frozen time, median, as a multiple of that of 64 MiB"
+            spreads = {by: spread(self.seconds(row, by)), f"64 MiB, {by}": spread(self.seconds("tenth-64M+link", by))}
+            found.append(Bar(words, large / small, 1.5, len(self.seconds(row, by)), spreads, by, date=self.rows[row]["date"]))
+        risks = [sample["at_risk"] for sample in self.rows.get(row, {}).get("by", {}).get(by, []) if "at_risk" in sample]
+        if risks:
+            words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: time at risk, median, seconds"
+            found.append(Bar(words, statistics.median(risks), 1.5, len(risks), {by: spread(risks)}, by, date=self.rows[row]["date"]))
+        return found
+
     def _bar(self, words: str, row: str, contender: str, figure: float, limit: float) -> Bar:
         spreads = {name: spread(self.seconds(row, name)) for name in sorted({"handover", contender})}
         return Bar(words, figure, round(limit, 4), len(self.seconds(row, "handover")), spreads, contender, date=self.rows[row]["date"])
+
+    def risks(self, row: str) -> str:
+        """A table of the times at risk, where memory has followed; empty otherwise."""
+        cells = []
+        for who, samples in self.rows[row]["by"].items():
+            values = [sample["at_risk"] for sample in samples if "at_risk" in sample]
+            if values:
+                s = spread(values)
+                cells.append((who, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max"))))
+        return table(("time at risk, s", "moves", "shortest", "median", "longest"), cells) if cells else ""
 
     def holders(self, row: str, contender: str) -> dict[str, float]:
         """Seconds that each stage holds, the median of the runs."""
@@ -244,10 +269,12 @@ class Runs:
                 other = max((sample["other"] for sample in row["by"][contender] if "other" in sample), default=None)
                 silent = f"{other:.3f}" if other is not None else ""
                 cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, silent, held))
-            lost = self.losses(name)
+            lost, risks = self.losses(name), self.risks(name)
             lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "silent else", "what holds the pause (medians)"), cells))
             if lost:
                 lines += ["", table(("who", "transactions that failed", "connections that were lost", "lines of the ledger that were lost"), lost)]
+            if risks:
+                lines += ["", risks]
         lines += ["", "## Bars", "", *(f"- {each.sentence()}" for each in self.bars())]
         theirs, floor = self.median("idle", "podman"), self.median("idle", "floor")
         if theirs and floor and theirs < 3 * floor:

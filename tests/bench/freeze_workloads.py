@@ -36,9 +36,9 @@ def shell(line: str) -> tuple[str, ...]:
     return ("sh", "-c", line)
 
 
-def memory(words: str, size: int) -> Workload:
-    command = ("heartbeat", "-file", "/data/beat", "-memory", f"{size >> 20}M", "-dirty", "16M")
-    return Workload(f"a writer to {words} of memory, 16 MiB a second", command, memory=size)
+def memory(words: str, size: int, dirty: int = 16) -> Workload:
+    command = ("heartbeat", "-file", "/data/beat", "-memory", f"{size >> 20}M", "-dirty", f"{dirty}M")
+    return Workload(f"a writer to {words} of memory, {dirty} MiB a second", command, memory=size)
 
 
 WORKLOADS = {
@@ -60,6 +60,9 @@ WORKLOADS = {
     "memory-64M": memory("64 MiB", 64 << 20),
     "memory-256M": memory("256 MiB", 256 << 20),
     "memory-1G": memory("1 GiB", 1 << 30),
+    # For lazy pages: each second it writes to a tenth.
+    "tenth-64M": memory("64 MiB", 64 << 20, 6),
+    "tenth-1G": memory("1 GiB", 1 << 30, 102),
     # CRIU knows no MPTCP, which programs in Go listen with unless they are told not to.
     "files": Workload(
         "1,000 open files and 200 connections",

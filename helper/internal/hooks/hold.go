@@ -196,6 +196,18 @@ func (r criuRequest) withConfig(path string) ([]byte, error) {
 	return changed, nil
 }
 
+// withLogLevel is a request in which CRIU is told how much to log.
+func withLogLevel(request []byte, level uint64) ([]byte, error) {
+	changed, err := rewritten(request, fieldOptions, func(options []byte) ([]byte, error) {
+		options, err := rewritten(options, fieldLogLevel, nil)
+		return protowire.AppendVarint(protowire.AppendTag(options, fieldLogLevel, protowire.VarintType), level), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hooks: the runtime's request: %w", err)
+	}
+	return changed, nil
+}
+
 // rewritten is a message with one of its fields replaced; nil: the field is left out.
 func rewritten(b []byte, field protowire.Number, into func([]byte) ([]byte, error)) (out []byte, err error) {
 	for len(b) > 0 {

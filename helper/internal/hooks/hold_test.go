@@ -193,42 +193,66 @@ func TestABrokenRequestRestoresNothing(t *testing.T) {
 // had named it, and what was in the file that it had named is in there, too.
 func TestARequestIsMadeOneWithOptions(t *testing.T) {
 	for _, kind := range []uint64{typeDump, typeRestore} {
-		g, run, images := gate(t)
-		g.Answer(StartUp, true)
-		given := filepath.Join(run, "runc.conf")
-		for path, text := range map[string]string{filepath.Join(run, "lazy"): "", given: "action-script /x"} {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+		for _, host := range []string{"action-script /x", "action-script /x\nverbosity 4"} {
+			t.Run(fmt.Sprintf("%d %q", kind, host), func(t *testing.T) { withOptions(t, kind, host) })
 		}
-		dir, err := os.Open(images)
-		if err != nil {
+	}
+}
+
+// withOptions is for one kind of request, and one text of the host's own file. CRIU logs warnings alone, unless that
+// says otherwise.
+func withOptions(t *testing.T, kind uint64, host string) {
+	g, run, images := gate(t)
+	g.Answer(StartUp, true)
+	given := filepath.Join(run, "runc.conf")
+	for path, text := range map[string]string{filepath.Join(run, "lazy"): "", given: host} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		defer dir.Close()
-		req := parseRequest(request(kind, int(dir.Fd())))
-		if req.whole, err = req.withConfig(given); err != nil {
+	}
+	dir, err := os.Open(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	req := parseRequest(request(kind, int(dir.Fd())))
+	if req.whole, err = req.withConfig(given); err != nil {
+		t.Fatal(err)
+	}
+	req = parseRequest(req.whole)
+	want, err := req.withConfig(filepath.Join(run, "criu.conf"))
+	if err != nil || req.config != given || parseRequest(want).images != int(dir.Fd()) {
+		t.Fatal(req, err)
+	}
+	if !strings.Contains(host, "verbosity") {
+		if want, err = withLogLevel(want, 2); err != nil {
 			t.Fatal(err)
 		}
-		req = parseRequest(req.whole)
-		want, err := req.withConfig(filepath.Join(run, "criu.conf"))
-		if err != nil || req.config != given || parseRequest(want).images != int(dir.Fd()) {
-			t.Fatal(req, err)
-		}
-		c, p := runtime(t, run, req.whole)
-		if got := answer(t, c, 30*time.Second); got != "criu has "+string(want) {
-			t.Errorf("the runtime heard %q and not %q", got, want)
-		}
-		if err := p.Wait(); err != nil {
-			t.Error(err)
-		}
-		text, err := os.ReadFile(filepath.Join(run, "criu.conf"))
-		if err != nil || !strings.HasPrefix(string(text), "action-script /x\nmanage-cgroups=soft\nlazy-pages\n") || strings.Contains(string(text), "ps-socket ") != (kind == typeDump) ||
-			strings.HasSuffix(string(text), "\nnetwork-lock skip\n") != (kind == typeRestore) {
-			t.Errorf("%d: CRIU is told %q, %v", kind, text, err)
-		}
-		if err := g.Close(); err != nil {
-			t.Fatal(err)
-		}
+	}
+	c, p := runtime(t, run, req.whole)
+	if got := answer(t, c, 30*time.Second); got != "criu has "+string(want) {
+		t.Errorf("the runtime heard %q and not %q", got, want)
+	}
+	if err := p.Wait(); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(filepath.Join(run, "criu.conf"))
+	if err != nil || !strings.HasPrefix(string(text), host+"\nmanage-cgroups=soft\nlazy-pages\n") || strings.Contains(string(text), "ps-socket ") != (kind == typeDump) ||
+		strings.HasSuffix(string(text), "\nnetwork-lock skip\n") != (kind == typeRestore) {
+		t.Errorf("CRIU is told %q, %v", text, err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A runtime's level of the log is replaced, and nothing else.
+func TestALevelOfTheLogIsReplaced(t *testing.T) {
+	options := append(field(fieldLogLevel, 4), field(5, 1)...)
+	request := protowire.AppendBytes(protowire.AppendTag(field(1, typeDump), fieldOptions, protowire.BytesType), options)
+	got, err := withLogLevel(request, 2)
+	want := protowire.AppendBytes(protowire.AppendTag(field(1, typeDump), fieldOptions, protowire.BytesType), append(field(5, 1), field(fieldLogLevel, 2)...))
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%q and not %q, %v", got, want, err)
 	}
 }

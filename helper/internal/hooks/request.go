@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,11 +32,19 @@ type Options struct {
 	Unlocked bool // CRIU neither locks the network nor looks for a lock to lift
 }
 
-// Any says that there are some.
-func (o Options) Any() bool { return o.Lazy || o.Cgroups || o.Unlocked || len(o.Joins) > 0 }
+// Fields of criu_opts in criu's rpc.proto.
+const (
+	fieldLogLevel protowire.Number = 9
+	fieldConfig   protowire.Number = 51
+)
 
-// Field of criu_opts in criu's rpc.proto.
-const fieldConfig protowire.Number = 51
+// A runtime asks for all that CRIU can log: 700 lines and more of a small container, and 20
+// more for each MiB of memory that is left out, each written at once, in the pause. Warnings
+// and errors are as they were. A host's own file with the word verbosity has it log all.
+const (
+	logWarnings = 2
+	wantsAll    = "verbosity"
+)
 
 // apply changes the request that waits on a runtime's socket.
 func (o Options) apply(fd int, r criuRequest) error {
@@ -73,6 +82,9 @@ func (o Options) apply(fd int, r criuRequest) error {
 		return fmt.Errorf("hooks: CRIU's configuration: %w", err)
 	}
 	changed, err := r.withConfig(o.Config)
+	if err == nil && !bytes.Contains(was, []byte(wantsAll)) {
+		changed, err = withLogLevel(changed, logWarnings)
+	}
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type Fetcher struct {
 	listener *net.UnixListener
 	bell     int // an eventfd: something has come
 
-	stock   atomic.Pointer[precopy.Stock] // what went ahead; nil: nothing
+	stock   atomic.Pointer[precopy.Stock] // memory that went ahead; nil: none
 	readers sync.WaitGroup                // of connections
 
 	mu     sync.Mutex
@@ -42,6 +42,7 @@ type Fetcher struct {
 	out      chan question // to be sent over it
 	queue    []asked
 	window   int
+	size     int  // of an answer on the link, about
 	over     bool // CRIU has restored all
 	plain    bool // a piece was wrong: all is asked for whole
 	progress Progress
@@ -72,7 +73,7 @@ type Progress struct {
 	Fetched uint64 // of them have come
 	Sent    uint64 // bytes over the link for that: less, where they went ahead
 	Faults  uint64 // the number of times that a task waited for a page
-	Plain   bool   // what went ahead was used no more, since a piece was wrong
+	Plain   bool   // memory that went ahead was used no more, since a piece was wrong
 }
 
 // Listen waits for CRIU at a socket in its working directory; say hears of progress,
@@ -82,7 +83,7 @@ func Listen(workDir, images string, keeper Keeper, say func(Progress)) (*Fetcher
 	if err != nil {
 		return nil, err
 	}
-	f := &Fetcher{socket: filepath.Join(workDir, SocketName), images: images, keeper: keeper, say: say, listener: l, window: 1, all: make(chan struct{}), ended: make(chan struct{})}
+	f := &Fetcher{socket: filepath.Join(workDir, SocketName), images: images, keeper: keeper, say: say, listener: l, window: 1, size: pieceSize, all: make(chan struct{}), ended: make(chan struct{})}
 	if f.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("lazy: %w", err)
@@ -417,6 +418,9 @@ func (f *Fetcher) answerFaults(s *space) error {
 		case ask.size() > 0:
 			f.progress.Faults++
 			f.window = 1
+			if f.most() > mostQuestions { // it is answered soon also behind these
+				f.window = mostQuestions
+			}
 			f.want(s, ask)
 		}
 	}
@@ -434,6 +438,14 @@ func (f *Fetcher) askAhead() {
 		x, _ := first.part(first.start, first.start+pieceSize)
 		f.want(f.spaces[i], x)
 	}
+}
+
+// sizeShare is the share of one answer in the size of the last ones.
+const sizeShare = 8
+
+// most is how many questions may be under way when no task waits.
+func (f *Fetcher) most() int {
+	return min(max(mostQuestions*pieceSize/max(f.size, 1), mostQuestions), mostSmall)
 }
 
 // want asks for a part of the missing pages.
@@ -464,7 +476,8 @@ func (f *Fetcher) answer(a answer) error {
 	if err := q.space.take(q.question, a.data, f.hear); err != nil {
 		return err
 	}
-	f.window = min(f.window+1, mostQuestions)
+	f.size += (a.sent - f.size) / sizeShare
+	f.window = min(f.window+1, f.most())
 	f.progress.Fetched += q.size
 	f.progress.Sent += uint64(a.sent)
 	f.progress.Plain = f.plain

@@ -314,3 +314,13 @@ func TestAFrozenTaskIsGivenOnce(t *testing.T) {
 		})
 	}
 }
+
+// So many questions are under way that their answers fill the way there and back, whatever their size.
+func TestSmallAnswersAreAskedForInGreaterNumber(t *testing.T) {
+	f := &Fetcher{size: pieceSize}
+	for _, c := range []struct{ size, most int }{{2 * pieceSize, 16}, {pieceSize, 16}, {pieceSize / 4, 64}, {100, 256}, {0, 256}} {
+		if f.size = c.size; f.most() != c.most {
+			t.Errorf("%d of %d bytes, and not %d", f.most(), c.size, c.most)
+		}
+	}
+}

@@ -29,6 +29,9 @@ const (
 	// mostQuestions may be under way when no task waits; a page that a task waits for
 	// comes behind them.
 	mostQuestions = 16
+	// Where answers are small, since most of the memory has gone ahead, so many may be, if
+	// their answers are about as many bytes: it is the way there and back that counts then.
+	mostSmall = 256
 	// mostUnsent is the number of unsent questions at which the reader is assumed to
 	// be gone.
 	mostUnsent = 1 << 14

@@ -262,12 +262,13 @@ func begin(t *testing.T, deed string) *moving {
 func (m *moving) connect() net.Conn {
 	a, b := net.Pipe()
 	m.fetcher.Connect(wire.NewConn(a))
-	m.served.Go(func() { _ = m.memory.Serve(wire.NewConn(b), m.known, func(n int64) { m.bytes.Add(n) }) })
+	known := m.known // of this connection: a test may take it away for the next one
+	m.served.Go(func() { _ = m.memory.Serve(wire.NewConn(b), known, func(n int64) { m.bytes.Add(n) }) })
 	return b
 }
 
 // ahead has the task's memory gone ahead: of each five pages one has been written to since,
-// and each seventh is new. Spoil changes what has come.
+// and each seventh is new. Spoil changes pages that have come.
 func (m *moving) ahead(spoil func(page int, content []byte)) {
 	m.t.Helper()
 	stock, err := precopy.NewStock()
@@ -346,7 +347,7 @@ func TestMemoryFollows(t *testing.T) {
 	}
 }
 
-// What went ahead does not travel again, whatever the task does meanwhile.
+// Memory that went ahead does not travel again, whatever the task does meanwhile.
 func TestMemoryFollowsWhereItHasGoneAhead(t *testing.T) {
 	for deed := range deeds {
 		t.Run(deed, func(t *testing.T) {
@@ -381,7 +382,7 @@ func TestAnotherProcessLendsTheRest(t *testing.T) {
 	m.end()
 }
 
-// A piece that is not what the source has goes into no memory: from there on all of it travels.
+// A piece with another content than the source has goes into no memory: from there on all of it travels.
 func TestAPageThatIsAnotherIsAskedForWhole(t *testing.T) {
 	m := begin(t, "read")
 	m.ahead(func(page int, content []byte) {

@@ -52,8 +52,8 @@ func (m *Memory) Close() (err error) {
 	return err
 }
 
-// Serve answers the other side's questions until the connection ends. Known is what has
-// gone ahead, or nil; nothing is added to it any more. Count is called for every answer.
+// Serve answers the other side's questions until the connection ends. Known is the
+// memory that has gone ahead, or nil; nothing is added to it any more. Count is called for every answer.
 func (m *Memory) Serve(c *wire.Conn, known *precopy.Known, count func(bytes int64)) error {
 	q, file, knows, err := m.hear(c)
 	if err != nil {

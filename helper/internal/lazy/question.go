@@ -49,7 +49,7 @@ type answer struct {
 }
 
 // errWrong: a piece that is not the source's memory.
-var errWrong = errors.New("lazy: an answer is not what the source has")
+var errWrong = errors.New("lazy: an answer has another content than the source")
 
 // unpack takes an answer out of a frame, and puts a piece together in room. Data is valid as
 // long as both.

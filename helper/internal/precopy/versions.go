@@ -136,7 +136,7 @@ func appendBlocks(b, page []byte, mask uint16) []byte {
 }
 
 // mend gives pages whose earlier version lies in the stock, each with its blocks put over that. It
-// returns what is left of the piece. A page is valid until the next one.
+// returns the rest of the piece. A page is valid until the next one.
 func (s *Stock) mend(at, length int64, rest []byte, do func(content []byte, known bool)) ([]byte, error) {
 	known, err := s.slice(at, length)
 	if err != nil {

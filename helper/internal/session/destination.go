@@ -451,7 +451,7 @@ func (d *destination) discard(why error) error {
 func (d *destination) release() {
 	d.warming.end()
 	d.leaveRooms()
-	// The fetcher first: it reads what went ahead.
+	// The fetcher first: it reads the memory that went ahead.
 	err := errors.Join(d.memory.placement.close(), d.closeLazy())
 	if err == nil {
 		err = d.memory.close()

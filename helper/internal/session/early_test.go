@@ -183,7 +183,7 @@ func TestARestoreLiftsNoLock(t *testing.T) {
 	if err != nil || o == nil || !o.Unlocked {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if o, err := (recovery.Holder{RunDir: r.srcRun}).Options(r.spec.src.Hooks.Freeze.Gate, false); err != nil || o != nil {
+	if o, err := (recovery.Holder{RunDir: r.srcRun}).Options(r.spec.src.Hooks.Freeze.Gate, false); err != nil || o == nil || o.Unlocked {
 		t.Errorf("%+v, %v", o, err)
 	}
 	r.cutover()

@@ -21,7 +21,7 @@ import (
 
 // With policy.lazy_pages a live workload's memory is not dumped, but follows when the
 // workload runs on the destination (package lazy). Most of it goes ahead as ever: then only
-// what has changed since travels, and the rest is named by its place there. The run token is the
+// the changes since travel, and the rest is named by its place there. The run token is the
 // point of no return as ever. After it, until the last page has come, part of the memory
 // is on the source alone, where the tasks stand still that have it, and the workload's
 // work since is on the destination alone: so if either host is lost, the workload's
@@ -45,7 +45,7 @@ const canLazy = "lazy"
 type lender struct {
 	*link
 	memory *lazy.Memory
-	known  *precopy.Known // what has gone ahead; nil: nothing
+	known  *precopy.Known // memory that has gone ahead; nil: none
 	stop   context.CancelFunc
 	ended  chan struct{}
 	lent   int64

@@ -41,7 +41,7 @@ const (
 	// Less memory than that is sent sooner than it is looked through.
 	worthwhile = 16 << 20
 	// The destination keeps at most so much memory sent ahead, and the source a table
-	// of it that is a seventieth of that.
+	// of it that is a seventieth of that; with lazy pages a twentieth.
 	mostStock = 16 << 30
 	// A scan that takes longer is none for the time in which the engine waits for us.
 	shortScan   = 3 * time.Second
@@ -135,7 +135,7 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 			return err
 		}
 		m.known = precopy.NewKnown(binary.LittleEndian.Uint64(seed))
-		if s.Spec.Policy.LazyPages { // what follows is asked for where the other side knows versions
+		if s.Spec.Policy.LazyPages { // of memory that follows, changed pages travel as changes
 			m.known.WithVersions()
 		}
 	}

@@ -297,7 +297,7 @@ func (a *arrivedMemory) planOf(p *placed) *lazy.Plan {
 }
 
 // complete is for when all has arrived. The restore is about to need the memory that the
-// stock takes, unless it is placed from there, or what follows is put together with it.
+// stock takes, unless it is placed from there, or memory that follows is put together with it.
 func (a *arrivedMemory) complete() (err error) {
 	switch {
 	case a.fetcher != nil && a.stock != nil:

@@ -39,6 +39,17 @@ def pause_ms(move: Move, memory: int, placed: bool = False) -> int | None:
     return USUAL_BASE_MS + round(ways * 1000 * memory / CRIU_RATE)
 
 
+def follows(move: Move, max_frozen_ms: int, placed: bool) -> str:
+    """Why memory that can follow is to, in one sentence; empty: the pause is short enough without."""
+    paused = pause_ms(move, parts(move, [], [], [])["memory"], placed) or 0
+    if not 0 < max_frozen_ms < paused:
+        return ""
+    return (
+        "the memory of {0} follows when it runs on {1} (lazy pages, chosen by auto): it would stand still for about "
+        "{2:.2f} s otherwise, and {3:.2f} s are allowed"
+    ).format(move.workload, move.destination, paused / 1000, max_frozen_ms / 1000)
+
+
 def lines(move: Move, sizes: t.Mapping[str, int], rate: int, checks: int, placed: bool = False) -> list[str]:
     """Sentences for people, after the verdict."""
     said = []

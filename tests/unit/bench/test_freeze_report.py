@@ -135,3 +135,16 @@ def test_a_client_may_stand_hardly_longer_than_its_server(runs):
     runs.put("postgres", postgres)
     (stall,) = [each for each in runs.bars() if "stall" in each.what]
     assert (round(stall.figure, 4), stall.limit, stall.met) == (0.07, 0.03, False)
+
+
+def test_the_time_at_risk_has_a_table_and_bars(runs):
+    def lazy(seconds, risks):
+        by = {"handover-lazy": [{"seconds": s, "at_risk": r, "stages": {"dump": 60.0}} for s, r in zip(seconds, risks)]}
+        return {"what": "a writer", "memory": 0, "date": "2026-11-29", "cores": 2, "by": by}
+
+    assert "time at risk" not in runs.page()
+    runs.put("tenth-64M+link", lazy([0.2, 0.2], [0.1, 0.1]))
+    runs.put("tenth-1G+link", lazy([0.25, 0.35, 0.32], [1.2, 1.6, 1.4]))
+    assert "| time at risk, s | moves | shortest | median | longest |" in runs.page() and "| handover-lazy | 3 | 1.200 | 1.400 | 1.600 |" in runs.page()
+    found = {each.what: (round(each.figure, 3), each.met) for each in runs.bars() if "a tenth written" in each.what}
+    assert list(found.values()) == [(1.6, False), (1.4, True)]

@@ -18,10 +18,11 @@ func (h Holder) MayStart(imageDir string) (bool, error) {
 	return Hook(h.RunDir, Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: h.PID})
 }
 
-// Options looks whether the session has CRIU leave the memory alone, and whether CRIU is to put
-// the tasks into their cgroups: it makes a cgroup namespace only with them. A dump needs that
-// only of a workload with cgroups below its own. Of others it says which namespace they had, and
-// a look at all hierarchies of the host would lengthen the pause.
+// Options are those of a session's CRIU; any other has none. They say whether the session has
+// CRIU leave the memory alone, and whether CRIU is to put the tasks into their cgroups: it makes
+// a cgroup namespace only with them. A dump needs that only of a workload with cgroups below its
+// own. Of others it says which namespace they had, and a look at all hierarchies of the host
+// would lengthen the pause.
 func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) {
 	reg, err := hooks.Lookup(h.RunDir, imageDir)
 	if err != nil || reg == nil {
@@ -39,7 +40,7 @@ func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) 
 	} else {
 		o.Cgroups = part.Freeze.Given() && part.Freeze.Cgroup.Divided()
 	}
-	if err != nil || !o.Any() {
+	if err != nil {
 		return nil, err
 	}
 	return o, nil

@@ -10,11 +10,10 @@ import pathlib
 import re
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import foretold
 from ansible_collections.livefleet.handover.plugins.module_utils._core.pcopy import INTERFACE
-from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.group_facts import group_facts
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
-from ansible_collections.livefleet.handover.plugins.modules.preflight import follows
 
 MIB = 2**20
 GIB = 2**30
@@ -395,11 +394,14 @@ def test_memory_is_placed_where_criu_can_leave_it_out(facts, change, placed):
 
 def test_the_memory_follows_where_the_pause_would_be_too_long(facts):
     def chosen(max_frozen_ms):
-        return follows(EXAMINERS["podman"], facts.plan(), max_frozen_ms)
+        return foretold.follows(facts.plan(), max_frozen_ms, preflight.places(facts.plan()))
 
     facts.shop["memory"] = 1300 * MIB
     assert [chosen(ms) for ms in (0, 2200)] == ["", ""], "of no limit, and of one that is long enough"
-    said = "the memory of shop follows when it runs on node2 (lazy pages, chosen by auto): it would stand still for about {0} s otherwise, and {1} s are allowed"
+    said = (
+        "the memory of shop follows when it runs on node2 (lazy pages, chosen by auto): it would stand still for about {0} s otherwise, "
+        "and {1} s are allowed"
+    )
     assert chosen(2100) == said.format("2.20", "2.10")
     facts.place_memory = True
     assert (chosen(850), chosen(800)) == ("", said.format("0.85", "0.80"))
@@ -408,14 +410,13 @@ def test_the_memory_follows_where_the_pause_would_be_too_long(facts):
 
 
 @pytest.mark.parametrize("change", [
-    put("here.workload.running", False), put("here.workload.cgroup", ""), put("there.host.criu.lazy_pages", False), lambda facts: setattr(facts, "mode", "offline"),
-    lambda facts: grouped(mode="live")(facts),
+    put("here.workload.running", False), put("here.workload.cgroup", ""), put("there.host.criu.lazy_pages", False),
+    lambda facts: setattr(facts, "mode", "offline"), lambda facts: grouped(mode="live")(facts),
 ])  # fmt: skip
 def test_memory_that_cannot_follow_is_not_chosen_to(facts, change):
-    facts.shop["memory"] = 1300 * MIB
-    assert follows(EXAMINERS["podman"], facts.plan(), 300)
+    assert preflight.may_follow(facts.plan())
     change(facts)
-    assert follows(EXAMINERS["podman"], facts.plan(), 300) == ""
+    assert not preflight.may_follow(facts.plan())
 
 
 @pytest.mark.parametrize("change, placed", [({}, True), ({"lazy_pages": False}, False)])
