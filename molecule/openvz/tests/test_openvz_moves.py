@@ -36,8 +36,7 @@ class Imported(System):
     def stands(self) -> None:
         """Its unit has it, on its volume; and nothing of it is on the other host."""
         loop = self.there.check_output(f"losetup --noheadings --output NAME --associated {self.volume}").split()
-        # Through the same connection as its users.
-        assert self.hosts.within(int(self.address.rpartition(".")[2]), "findmnt --noheadings --output SOURCE /").split() == loop
+        assert self.inside("findmnt --noheadings --output SOURCE /").split() == loop
         assert self.there.check_output(f"systemctl is-active container-{self.name}; podman inspect --format '{{{{.Rootfs}}}}' {self.name}").split() == [
             "active", self.root,
         ]  # fmt: skip
