@@ -103,8 +103,8 @@ def test_one_with_systemd_moves_live(imported, login):
         imported.move()
         goes_on(imported, login, before, turn)
         assert imported.started() == started
-        imported.inside("systemctl restart cron")
-        assert imported.inside("systemctl is-active cron ssh systemd-journald").split() == ["active"] * 3
+        imported.inside("systemctl restart systemd-logind")
+        assert imported.inside("systemctl is-active dbus ssh systemd-journald systemd-logind").split() == ["active"] * 4
         imported.inside(f"logger went-{turn}")
         imported.inside("journalctl --sync")
         assert f"went-{turn}" in imported.inside("journalctl --output=cat")
