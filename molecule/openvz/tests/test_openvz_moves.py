@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import time
-import typing as t
 
 import pytest
 from test_openvz import CHECKOUT, INVENTORY, PROGRAMS, Hosts
