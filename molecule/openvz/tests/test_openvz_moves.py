@@ -137,4 +137,5 @@ def test_one_with_system_v_init_moves_live_and_offline(imported, login):
     refused = imported.there.run(f"podman start {imported.name}")
     assert refused.rc != 0 and "the volume that it has on / is not mounted" in refused.stderr, refused.stderr
     assert imported.there.check_output("podman ps --quiet --filter name=vz-web") == ""
+    assert imported.there.check_output(f"ls -A {imported.root}") == ""
     imported.there.check_output(f"systemctl start '{mount}' container-{imported.name}")
