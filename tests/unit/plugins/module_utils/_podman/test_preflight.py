@@ -494,7 +494,7 @@ FAULTS = [
     ("connections", both(put("here.workload.networks.0.shared", False), put("here.workload.connections", {"10.213.0.60": 3, "192.0.2.1": 1})),
      "shop has 3 TCP connections open over the network lan, which is a bridge of node1 alone, so they would break"),
     ("io_uring", obstacles("io_uring"), "shop cannot be dumped on node1: db (pid 7) uses io_uring: set it to another way"),
-    ("nested_namespaces", obstacles("nested_namespaces", "user"), "db (pid 7) is in a user namespace of its own, inside the container's: run it without one, or"),
+    ("nested_namespaces", obstacles("nested_namespaces", "user"), "in a user namespace of its own, inside the container's: run it without one, or"),
     ("nested_namespaces", obstacles("nested_namespaces", "time"),
      "db (pid 7) is in a time namespace of its own, inside the container's: start it again by the container's init or over a login, since `podman exec`"),
     ("ghost_files", obstacles("ghost_files", "/old.log", 2**21),
