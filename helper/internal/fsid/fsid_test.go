@@ -3,9 +3,11 @@ package fsid
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -150,5 +152,42 @@ func TestAGuardIsUnderTheMountAndShowsWithoutIt(t *testing.T) {
 	}
 	if bare, err := Unmounted(dir); err != nil || bare {
 		t.Errorf("gone: %v, %v", bare, err)
+	}
+}
+
+// What a runtime has made in the folder under a root goes, and nothing else.
+func TestAFolderIsTidied(t *testing.T) {
+	dir := t.TempDir()
+	names := func() (found []string) {
+		_ = fs.WalkDir(os.DirFS(dir), ".", func(path string, _ fs.DirEntry, _ error) error { found = append(found, path); return nil })
+		return found
+	}
+	for _, made := range []string{"etc", "dev/shm", "proc"} {
+		if err := os.MkdirAll(filepath.Join(dir, made), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := errors.Join(
+		os.Symlink("/proc/mounts", filepath.Join(dir, "etc/mtab")), os.WriteFile(filepath.Join(dir, "etc/hostname"), nil, 0o600),
+		os.MkdirAll(filepath.Join(dir, "srv/data"), 0o755), os.WriteFile(filepath.Join(dir, "srv/data/kept"), []byte("x"), 0o600),
+		os.Symlink("/etc", filepath.Join(dir, "srv/link")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := names()
+	if err := Tidy(dir); err != nil || !slices.Equal(names(), before) {
+		t.Errorf("without a mark: %v, %q", err, names())
+	}
+	if _, err := Guard(dir); errors.Is(err, ErrNoMarks) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := Tidy(dir); err != nil || !slices.Equal(names(), []string{".", "srv", "srv/data", "srv/data/kept", "srv/link"}) {
+		t.Errorf("%v, %q", err, names())
+	}
+	if err := Tidy(filepath.Join(dir, "none")); err == nil {
+		t.Error("a folder that is not there was tidied")
 	}
 }

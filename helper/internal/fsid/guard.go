@@ -3,8 +3,10 @@ package fsid
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,6 +50,49 @@ func Unguard(dir string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("fsid: taking the mark off %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Tidy takes away what an engine makes in a folder that it is told to take for a container's
+// root, before its runtime is refused: empty folders and files, and the link etc/mtab. A
+// folder without a mark stays as it is, and so does all that holds something. A volume that
+// is mounted meanwhile is not seen from here.
+func Tidy(dir string) error {
+	under, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("fsid: %w", err)
+	}
+	defer under.Close()
+	folder, err := under.Open(".")
+	if err != nil {
+		return fmt.Errorf("fsid: %w", err)
+	}
+	defer folder.Close()
+	if marked, err := hasMark(fmt.Sprintf("/proc/self/fd/%d", folder.Fd())); err != nil || !marked {
+		return err
+	}
+	var all []string
+	err = fs.WalkDir(under.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if e.IsDir() || e.Type().IsRegular() && info.Size() == 0 || e.Type() == fs.ModeSymlink && path == "etc/mtab" {
+			all = append(all, path)
+		}
+		return nil
+	})
+	for _, path := range slices.Backward(all) {
+		if e := under.Remove(path); e != nil && !errors.Is(e, unix.ENOTEMPTY) && !errors.Is(e, unix.EEXIST) {
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("fsid: emptying %s: %w", dir, err)
 	}
 	return nil
 }

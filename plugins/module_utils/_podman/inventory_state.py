@@ -17,6 +17,8 @@ STATE: dict[str, dict[str, Row]] = {
     "File systems and mounts": {
         "the container's own layer (overlay)": Row(CARRIED, "by a tree of the session"),
         "an image volume": Row(CARRIED, "block by block, by the session"),
+        "the container's root, where it is an image volume as a whole": Row(CARRIED, "block by block, by the session"),
+        "a root that is any other directory": Row(REFUSED, "create it from an image", "create_command"),
         "an image volume that may outgrow the destination's free space": Row(
             TOLD, "make room there, or reserve it (handover_reserve_space): writes fail when it is full", "growth"
         ),

@@ -30,10 +30,14 @@ class Initialisation:
         podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
         later and bring their own files, and so do directory volumes; what is filled now is a tmpfs that goes again.
         """
+        # podman looks for a root when it creates a container.
+        covered = bool(root_volume.path_of(source))
+        if create and not covered:
+            self.podman.run(*create)
         with contextlib.ExitStack() as covers:
             shown = self._cover(covers, source["mounts"])
             root_volume.furnish(source)
-            if create:
+            if create and covered:
                 self.podman.run(*create)
             command_places.make(self.podman.inspect(self.name), shown)
             apart = [*self._own_scope(source), *covers.enter_context(self._apart(source["networks"]))]

@@ -135,10 +135,15 @@ func onEmptyFolder(bundle string) error {
 		if err != nil {
 			return fmt.Errorf("session: %w", err)
 		}
-		if empty {
-			return fmt.Errorf("session: the container does not start: the volume that it has on %s is not mounted, and %s is only the folder for it: "+
-				"see `systemctl list-units --type=mount --failed`, mount the volume, and start the container again", m.Destination, m.Source)
+		if !empty {
+			continue
 		}
+		err = fmt.Errorf("session: the container does not start: the volume that it has on %s is not mounted, and %s is only the folder for it: "+
+			"see `systemctl list-units --type=mount --failed`, mount the volume, and start the container again", m.Destination, m.Source)
+		if m.Destination == "/" {
+			err = errors.Join(err, fsid.Tidy(m.Source))
+		}
+		return err
 	}
 	return nil
 }

@@ -148,7 +148,9 @@ class Snapshot:
         mounted = {volume["image"] for volume in self.volumes}
         names = {mount["name"] for mount in facts["mounts"] if mount["type"] == "volume"}
         taken = {volume["mountpoint"] for volume in self.volumes}
-        places = {(volume.get("Options") or {}).get("device") for volume in self.podman.volumes() if volume["Name"] in names} - taken
+        bound = [(volume.get("Options") or {}).get("device") for volume in self.podman.volumes() if volume["Name"] in names]
+        # Its root may be one.
+        places = {*bound, str(facts.get("rootfs") or "").rstrip("/")} - taken
         missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted and volume["mountpoint"] not in places)
         if missing:
             raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))

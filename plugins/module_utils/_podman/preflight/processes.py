@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..._core.sizes import format_size
 from .plan import Check, Plan
@@ -20,12 +20,17 @@ class Obstacle:
     what: str
     cure: str
     until: tuple[int, ...] = ()
+    # Of some details there is another cure.
+    cures: t.Mapping[str, str] = field(default_factory=dict)
 
 
 # By check. The words are about one process; they may use {detail}, {size} and {limit}.
 OBSTACLES: dict[str, Obstacle] = {
     "io_uring": Obstacle("uses io_uring", "set it to another way of reading and writing (for PostgreSQL, io_method=worker)"),
-    "nested_namespaces": Obstacle("is in a {detail} namespace of its own, inside the container's", "run it without one"),
+    "nested_namespaces": Obstacle(
+        "is in a {detail} namespace of its own, inside the container's", "run it without one",
+        cures={"time": "start it again by the container's init or over a login, since `podman exec` begins a program with the clock of the host"},
+    ),
     "ghost_files": Obstacle(
         "holds the deleted file {detail} open, which takes {size}, and CRIU carries up to {limit}",
         "have it close the file, or set ghost-limit in /etc/criu/runc.conf on both hosts",
@@ -68,7 +73,7 @@ def _obstacle(check: str) -> Check:
                 same[0]["pid"],
                 " and {0} more".format(len(same) - 1) if len(same) > 1 else "",
                 row.what.format(detail=detail, size=format_size(same[0]["size"]), limit=format_size(criu["ghost_limit"])),
-                row.cure,
+                row.cures.get(detail, row.cure),
             )
 
     return find

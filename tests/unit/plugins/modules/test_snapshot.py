@@ -41,7 +41,7 @@ class Host:
         self.size = None
         self.mounted = []
         self.mounts = [{"Type": "volume", "Name": "pgdata", "Destination": "/data"}]
-        self.namespace = ""
+        self.namespace = self.rootfs = ""
         self.backend = "cni"
         self.static = folder / "static"
         for name, text in (("pgdata.img", "data"), ("static/checkpoint/pages.img", "memory"), ("layer/file", "layer")):
@@ -62,7 +62,7 @@ class Host:
             out = json.dumps([{
                 "Id": self.identifier, "Name": "shop", "State": {"Status": self.state, "Running": self.state == "running"},
                 "NetworkSettings": {"SandboxKey": self.namespace}, "StaticDir": str(self.static),
-                "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}}, "Mounts": self.mounts,
+                "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}}, "Mounts": self.mounts, "Rootfs": self.rootfs,
             }])  # fmt: skip
         elif rest[:2] == ["volume", "ls"]:
             out = json.dumps([{"Name": "pgdata", "Options": {"device": "/mnt", "o": "bind"}}])
@@ -558,6 +558,13 @@ def test_where_there_is_no_way_back(host, act, taken, asked, change, sentence):
     with pytest.raises(runtime.HandoverError, match=sentence):
         act("staged", **asked)
     assert host.commands == []
+
+
+def test_a_root_that_an_earlier_rollback_has_left_unmounted_is_known(host, act):
+    act()
+    (place,) = {volume["mountpoint"] for volume in act("staged")["volumes"]}
+    host.mounts, host.rootfs = [], place
+    assert act("staged", volumes=[])["volumes"]
 
 
 @pytest.mark.parametrize(
