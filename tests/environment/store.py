@@ -17,18 +17,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIMITS = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
 SETTINGS = """\
 [containers]
-cgroups = "disabled"
-default_ulimits = [{limits}]
+default_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]
 log_driver = "k8s-file"
 netns = "host"
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 lock_type = "file"
-runtime = "crun"
+runtime = "runc"
 static_dir = "{folder}/libpod"
 tmp_dir = "{folder}/run/libpod"
 volume_path = "{folder}/volumes"
@@ -54,9 +52,7 @@ class Store:
     def make(self) -> None:
         for name in ("networks", "tmp"):
             (self.folder / name).mkdir(parents=True)
-        # podman's own are higher than this process may go, where root has not all of its powers.
-        limits = ", ".join('"{}={}:{}"'.format(name, *resource.getrlimit(number)) for name, number in LIMITS.items())
-        (self.folder / "containers.conf").write_text(SETTINGS.format(folder=self.folder, limits=limits), encoding="utf-8")
+        (self.folder / "containers.conf").write_text(SETTINGS.format(folder=self.folder, **limits()), encoding="utf-8")
         (self.folder / "storage.conf").write_text(STORAGE.format(folder=self.folder), encoding="utf-8")
 
     def podman(self, *words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -93,6 +89,13 @@ class Store:
                 continue
             found += [words] if str(self.folder) in words and "pytest" not in words else []
         return found
+
+
+def limits() -> dict[str, int]:
+    """What containers may have. podman's own choice is more than this process may give, where root has not all of its powers."""
+    wanted = {"files": (resource.RLIMIT_NOFILE, 1 << 16), "processes": (resource.RLIMIT_NPROC, 1 << 15)}
+    own = {name: (resource.getrlimit(number)[1], most) for name, (number, most) in wanted.items()}
+    return {name: most if hard == resource.RLIM_INFINITY else min(hard, most) for name, (hard, most) in own.items()}
 
 
 def reach_packages(folder: Path) -> list[str]:
