@@ -29,8 +29,13 @@ from store import Store, reach_packages
 
 
 def pytest_sessionstart() -> None:
-    """A run that is told to end cleans up as well."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """A run that is told to end cleans up as well, and is not to be told twice."""
+    signal.signal(signal.SIGTERM, end)
+
+
+def end(number: int, _frame: t.Any) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="session")

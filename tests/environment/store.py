@@ -17,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+# No more than what podman tells the process that cleans up behind a container: that one has neither the file nor this environment.
 SETTINGS = """\
 [containers]
 default_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]
@@ -24,12 +25,9 @@ log_driver = "k8s-file"
 netns = "host"
 [engine]
 cgroup_manager = "cgroupfs"
-events_logger = "none"
-lock_type = "file"
+events_logger = "file"
 runtime = "runc"
-static_dir = "{folder}/libpod"
 tmp_dir = "{folder}/run/libpod"
-volume_path = "{folder}/volumes"
 [network]
 network_config_dir = "{folder}/networks"
 """
@@ -44,8 +42,12 @@ runroot = "{folder}/run/storage"
 class Store:
     """The folder may have what a killed run has left. On a file system that can carry an overlay's upper layer."""
 
+    # The only thing of podman's that is the machine's, whichever folders it has.
+    LOCKS = Path("/dev/shm/libpod_lock")
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.locks_were_there = self.LOCKS.exists()
         own = {"CONTAINERS_CONF": folder / "containers.conf", "CONTAINERS_STORAGE_CONF": folder / "storage.conf", "TMPDIR": folder / "tmp"}
         self.environment = {**os.environ, **{name: str(path) for name, path in own.items()}, "BUILDAH_ISOLATION": "chroot"}
 
@@ -74,6 +76,8 @@ class Store:
         for place in reversed(self.mounts()):
             subprocess.run(["umount", "--lazy", place], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
+        if not self.locks_were_there:
+            self.LOCKS.unlink(missing_ok=True)
 
     def mounts(self) -> list[str]:
         places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]

@@ -73,10 +73,11 @@ def test_a_container_moves_there_and_back(prepared, run, fleet, workload):
 
         # The container of the job is gone, and the report is on the host that keeps reports.
         keeper = prepared[0]
-        kept = fleet.ask(keeper, f"ls {REPORTS}").split()
-        assert result["path"].startswith(REPORTS + "/") and result["path"].rpartition("/")[2] in kept
-        record = json.loads(fleet.ask(keeper, f"cat {result['path'].rpartition('.')[0]}.json"))
+        host, _colon, page = result["path"].partition(":")
+        assert host == keeper and page.startswith(REPORTS + "/") and "<html" in fleet.ask(keeper, f"cat {page}")
+        record = json.loads(fleet.ask(keeper, f"cat {page.removesuffix('.html')}.json"))
         jsonschema.validate(record, SCHEMA)
+        assert (record["workload"], record["destination"]) == (workload, there)
 
 
 def test_no_container_of_a_job_is_left(store):
