@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE))
 
 import job
 import scene
-from store import Store, reach_packages
+from store import Store, elsewhere, reach_packages
 
 
 def pytest_sessionstart() -> None:
@@ -48,7 +48,7 @@ def store() -> t.Iterator[Store]:
         yield found
     finally:
         found.remove()
-        left = [*found.mounts(), *found.processes(), *([str(found.folder)] if found.folder.exists() else [])]
+        left = [*found.mounts(), *found.processes(), *map(str, elsewhere() - found.not_ours), *([str(found.folder)] if found.folder.exists() else [])]
         assert not left, f"podman has left {left}"
 
 

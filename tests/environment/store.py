@@ -42,12 +42,9 @@ runroot = "{folder}/run/storage"
 class Store:
     """The folder may have what a killed run has left. On a file system that can carry an overlay's upper layer."""
 
-    # The only thing of podman's that is the machine's, whichever folders it has.
-    LOCKS = Path("/dev/shm/libpod_lock")
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.locks_were_there = self.LOCKS.exists()
+        self.not_ours = elsewhere()
         own = {"CONTAINERS_CONF": folder / "containers.conf", "CONTAINERS_STORAGE_CONF": folder / "storage.conf", "TMPDIR": folder / "tmp"}
         self.environment = {**os.environ, **{name: str(path) for name, path in own.items()}, "BUILDAH_ISOLATION": "chroot"}
 
@@ -76,8 +73,11 @@ class Store:
         for place in reversed(self.mounts()):
             subprocess.run(["umount", "--lazy", place], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
-        if not self.locks_were_there:
-            self.LOCKS.unlink(missing_ok=True)
+        for place in elsewhere() - self.not_ours:
+            if place.is_dir():
+                subprocess.run(["find", place, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"], check=False)
+            else:
+                place.unlink()
 
     def mounts(self) -> list[str]:
         places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
@@ -91,8 +91,14 @@ class Store:
                 words = each.read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
-            found += [words] if str(self.folder) in words and "pytest" not in words else []
+            found += [words] if str(self.folder) in words else []
         return found
+
+
+def elsewhere() -> set[Path]:
+    """What podman makes outside of its folders: its locks, and cgroups in each hierarchy."""
+    root = Path("/sys/fs/cgroup")
+    return {place for place in (Path("/dev/shm/libpod_lock"), *root.glob("libpod_parent"), *root.glob("*/libpod_parent")) if place.exists()}
 
 
 def limits() -> dict[str, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 
 import job
 import jsonschema
@@ -38,7 +39,8 @@ def where(fleet):
 
 
 def test_the_hosts_have_the_helper_of_the_image(prepared, fleet):
-    ours = hashlib.sha256((CHECKOUT / "roles" / "pcopy" / "files" / "pcopy-linux-amd64").read_bytes()).hexdigest()
+    name = {"x86_64": "pcopy-linux-amd64", "aarch64": "pcopy-linux-arm64"}[platform.machine()]
+    ours = hashlib.sha256((CHECKOUT / "roles" / "pcopy" / "files" / name).read_bytes()).hexdigest()
     for host in prepared:
         assert fleet.ask(host, "sha256sum < /usr/local/libexec/handover/pcopy").split()[0] == ours
 
