@@ -53,5 +53,6 @@ def test_the_same_is_there_as_data():
 
 def test_each_heading_of_a_table_says_of_what():
     """Of its column or of its row, in the pages of all roles: a reader by ear has no other way to tell."""
-    headings = [(path.name, found) for path in COLLECTION.glob("roles/*/templates/*.j2") for found in re.findall(r"<th\b[^>]*>", path.read_text(encoding="utf-8"))]
+    pages = {str(path): path.read_text(encoding="utf-8") for path in COLLECTION.glob("roles/*/templates/*.j2")}
+    headings = [(name, heading) for name, text in pages.items() for heading in re.findall(r"<th\b[^>]*>", text)]
     assert len(headings) >= 20 and not [each for each in headings if 'scope="' not in each[1]]
