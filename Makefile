@@ -244,7 +244,7 @@ test-artifact: setup helper ## Move a container there and back with the collecti
 # podman is installed if it is missing; its images and containers are the test's own.
 .PHONY: test-environment
 test-environment: setup helper ## Build the execution environment by podman, and move a container by jobs of AWX's kind in it
-	@lab/setup.sh crun podman
+	@lab/setup.sh podman runc
 	@.cache/venv/bin/python -m pytest -q -c tests/pytest.ini -p no:cacheprovider tests/environment
 
 # CORES="2.18 2.21": only these. Each takes some minutes.

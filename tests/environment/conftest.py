@@ -25,12 +25,17 @@ sys.path.insert(0, str(HERE))
 
 import job
 import scene
-from store import Store, reach_packages
+from store import Store, elsewhere, reach_packages
 
 
 def pytest_sessionstart() -> None:
-    """A run that is told to end cleans up as well."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """A run that is told to end cleans up as well, and is not to be told twice."""
+    signal.signal(signal.SIGTERM, end)
+
+
+def end(number: int, _frame: t.Any) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +48,7 @@ def store() -> t.Iterator[Store]:
         yield found
     finally:
         found.remove()
-        left = [*found.mounts(), *found.processes(), *([str(found.folder)] if found.folder.exists() else [])]
+        left = [*found.mounts(), *found.processes(), *map(str, elsewhere() - found.not_ours), *([str(found.folder)] if found.folder.exists() else [])]
         assert not left, f"podman has left {left}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import typing as t
 from pathlib import Path
 
@@ -102,3 +104,16 @@ def pack(name: str, target: Path) -> None:
     (tree / "galaxy.yml").write_text(yaml.safe_dump(kept), encoding="utf-8")
     done = subprocess.run([BIN / "ansible-galaxy", "collection", "build", "--output-path", str(target), str(tree)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def renumber(tarball: Path, version: str, target: Path) -> None:
+    """The same collection under another version."""
+    with tarfile.open(tarball) as source, tarfile.open(target, "w:gz") as made:
+        for member in source.getmembers():
+            content = source.extractfile(member).read() if member.isfile() else b""
+            if member.name == "MANIFEST.json":
+                about = json.loads(content)
+                about["collection_info"]["version"] = version
+                content = json.dumps(about).encode()
+                member.size = len(content)
+            made.addfile(member, io.BytesIO(content))

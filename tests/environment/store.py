@@ -17,21 +17,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIMITS = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+# No more than what podman tells the process that cleans up behind a container: that one has neither the file nor this environment.
 SETTINGS = """\
 [containers]
-cgroups = "disabled"
-default_ulimits = [{limits}]
+default_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]
 log_driver = "k8s-file"
 netns = "host"
 [engine]
 cgroup_manager = "cgroupfs"
-events_logger = "none"
-lock_type = "file"
-runtime = "crun"
-static_dir = "{folder}/libpod"
+events_logger = "file"
+runtime = "runc"
 tmp_dir = "{folder}/run/libpod"
-volume_path = "{folder}/volumes"
 [network]
 network_config_dir = "{folder}/networks"
 """
@@ -48,15 +44,14 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.not_ours = elsewhere()
         own = {"CONTAINERS_CONF": folder / "containers.conf", "CONTAINERS_STORAGE_CONF": folder / "storage.conf", "TMPDIR": folder / "tmp"}
         self.environment = {**os.environ, **{name: str(path) for name, path in own.items()}, "BUILDAH_ISOLATION": "chroot"}
 
     def make(self) -> None:
         for name in ("networks", "tmp"):
             (self.folder / name).mkdir(parents=True)
-        # podman's own are higher than this process may go, where root has not all of its powers.
-        limits = ", ".join('"{}={}:{}"'.format(name, *resource.getrlimit(number)) for name, number in LIMITS.items())
-        (self.folder / "containers.conf").write_text(SETTINGS.format(folder=self.folder, limits=limits), encoding="utf-8")
+        (self.folder / "containers.conf").write_text(SETTINGS.format(folder=self.folder, **limits()), encoding="utf-8")
         (self.folder / "storage.conf").write_text(STORAGE.format(folder=self.folder), encoding="utf-8")
 
     def podman(self, *words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -78,6 +73,11 @@ class Store:
         for place in reversed(self.mounts()):
             subprocess.run(["umount", "--lazy", place], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
+        for place in elsewhere() - self.not_ours:
+            if place.is_dir():
+                subprocess.run(["find", place, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"], check=False)
+            else:
+                place.unlink()
 
     def mounts(self) -> list[str]:
         places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
@@ -91,8 +91,21 @@ class Store:
                 words = each.read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
-            found += [words] if str(self.folder) in words and "pytest" not in words else []
+            found += [words] if str(self.folder) in words else []
         return found
+
+
+def elsewhere() -> set[Path]:
+    """What podman makes outside of its folders: its locks, and cgroups in each hierarchy."""
+    root = Path("/sys/fs/cgroup")
+    return {place for place in (Path("/dev/shm/libpod_lock"), *root.glob("libpod_parent"), *root.glob("*/libpod_parent")) if place.exists()}
+
+
+def limits() -> dict[str, int]:
+    """What containers may have. podman's own choice is more than this process may give, where root has not all of its powers."""
+    wanted = {"files": (resource.RLIMIT_NOFILE, 1 << 16), "processes": (resource.RLIMIT_NPROC, 1 << 15)}
+    own = {name: (resource.getrlimit(number)[1], most) for name, (number, most) in wanted.items()}
+    return {name: most if hard == resource.RLIM_INFINITY else min(hard, most) for name, (hard, most) in own.items()}
 
 
 def reach_packages(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 
 import job
 import jsonschema
@@ -38,7 +39,8 @@ def where(fleet):
 
 
 def test_the_hosts_have_the_helper_of_the_image(prepared, fleet):
-    ours = hashlib.sha256((CHECKOUT / "roles" / "pcopy" / "files" / "pcopy-linux-amd64").read_bytes()).hexdigest()
+    name = {"x86_64": "pcopy-linux-amd64", "aarch64": "pcopy-linux-arm64"}[platform.machine()]
+    ours = hashlib.sha256((CHECKOUT / "roles" / "pcopy" / "files" / name).read_bytes()).hexdigest()
     for host in prepared:
         assert fleet.ask(host, "sha256sum < /usr/local/libexec/handover/pcopy").split()[0] == ours
 
@@ -73,10 +75,11 @@ def test_a_container_moves_there_and_back(prepared, run, fleet, workload):
 
         # The container of the job is gone, and the report is on the host that keeps reports.
         keeper = prepared[0]
-        kept = fleet.ask(keeper, f"ls {REPORTS}").split()
-        assert result["path"].startswith(REPORTS + "/") and result["path"].rpartition("/")[2] in kept
-        record = json.loads(fleet.ask(keeper, f"cat {result['path'].rpartition('.')[0]}.json"))
+        host, _colon, page = result["path"].partition(":")
+        assert host == keeper and page.startswith(REPORTS + "/") and "<html" in fleet.ask(keeper, f"cat {page}")
+        record = json.loads(fleet.ask(keeper, f"cat {page.removesuffix('.html')}.json"))
         jsonschema.validate(record, SCHEMA)
+        assert (record["workload"], record["destination"]) == (workload, there)
 
 
 def test_no_container_of_a_job_is_left(store):

@@ -23,7 +23,6 @@ pytest.importorskip("ansible_runner", reason="ansible-runner is not installed be
 import ansible_runner  # noqa: E402
 
 
-
 def _load(path):
     spec = importlib.util.spec_from_file_location(f"awx_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)

@@ -16,16 +16,25 @@ import pytest
 for _name in ("psycopg", "testinfra"):  # `make check` has neither; `make test` has both
     pytest.importorskip(_name)
 
-MOLECULE = Path(__file__).resolve().parents[3] / "molecule"
-SCENARIOS = sorted(path.parent for path in MOLECULE.glob("*/tests"))
+CHECKOUT = Path(__file__).resolve().parents[3]
+SCENARIOS = sorted(path.parent for path in (CHECKOUT / "molecule").glob("*/tests"))
+
+
+def collect(folder, *words, **more):
+    environment = {**os.environ, **more, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet", *words]
+    answer = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert answer.returncode == 0, answer.stdout[-4000:] + answer.stderr[-4000:]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.name)
 def test_a_scenarios_tests_are_collected(scenario):
-    environment = {**os.environ, "MOLECULE_SCENARIO_DIRECTORY": str(scenario), "PYTHONDONTWRITEBYTECODE": "1"}
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet", "tests"]
-    answer = subprocess.run(words, cwd=scenario, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
-    assert answer.returncode == 0, answer.stdout[-4000:] + answer.stderr[-4000:]
+    collect(scenario, "tests", MOLECULE_SCENARIO_DIRECTORY=str(scenario))
+
+
+def test_those_of_the_execution_environment_are_collected():
+    """No part of the suite runs them: `make test-environment` does."""
+    collect(CHECKOUT, "-c", "tests/pytest.ini", "tests/environment")
 
 
 def test_there_are_scenarios():

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -48,3 +49,10 @@ def test_a_page_without_a_pause_names_none(moves):
 def test_the_same_is_there_as_data():
     files = moves_files([WENT], TEMPLATES, "A drain", "drain-1", "2026-11-26T04:15:00Z")
     assert json.loads(files["drain-1.json"]) == {"title": "A drain", "finished": "2026-11-26T04:15:00Z", "moves": [WENT]}
+
+
+def test_each_heading_of_a_table_says_of_what():
+    """Of its column or of its row, in the pages of all roles: a reader by ear has no other way to tell."""
+    pages = {str(path): path.read_text(encoding="utf-8") for path in COLLECTION.glob("roles/*/templates/*.j2")}
+    headings = [(name, heading) for name, text in pages.items() for heading in re.findall(r"<th\b[^>]*>", text)]
+    assert len(headings) >= 20 and not [each for each in headings if 'scope="' not in each[1]]
