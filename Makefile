@@ -164,10 +164,12 @@ test: setup helper ## Run the whole test suite
 
 # --- parts of the test suite, with more in them -----------------------------
 
-# FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row. FLEETS=3 has so many fleets at it side by side.
+# FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row. FLEETS=3 has so many fleets at it side by side. All of it has a sample on
+# Docker's containers, too.
 .PHONY: test-faults
 test-faults: setup helper ## Break a move at every step in every way; the table goes into docs/safety-tests.md
 	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/$(if $(FLEETS),python tests/faults/wide.py $(FLEETS),molecule test --scenario-name faults)
+	@$(if $(filter-out all,$(FAULTS)),,$(MAKE) test-docker-faults)
 
 # SEED=n is that of the first round and chooses everything; SEED=n ROUNDS=1 is one round again.
 .PHONY: test-chaos
@@ -207,12 +209,18 @@ test-mixed: setup helper ## Move containers from Debian 12 to Debian 13
 	@.cache/venv/bin/molecule reset --scenario-name mixed
 	@.cache/venv/bin/molecule test --scenario-name mixed
 
-# KVM_FAULTS=all injects every fault into a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
 .PHONY: test-docker
 test-docker: setup helper ## Move containers of Docker's: there and back, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name docker
 	@.cache/venv/bin/molecule test --scenario-name docker
 
+# DOCKER_FAULTS=all is every cell, DOCKER_FAULTS="sender killed" a row; FAULTS_SEED chooses those of a sample.
+.PHONY: test-docker-faults
+test-docker-faults: setup helper ## Break moves of Docker's containers at some steps in some ways: DOCKER_FAULTS=15 FAULTS_SEED=1
+	@.cache/venv/bin/molecule reset --scenario-name docker-faults
+	@DOCKER_FAULTS="$(or $(DOCKER_FAULTS),15)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name docker-faults
+
+# KVM_FAULTS=all injects every fault into a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
 .PHONY: test-kvm
 test-kvm: setup helper ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name kvm

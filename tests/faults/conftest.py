@@ -15,6 +15,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+pytest.register_assert_rewrite("cell")
 
 from fleet import CHECKOUT, Fleet
 from matrix import FAULTS, STEPS, Case

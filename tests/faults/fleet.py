@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -75,6 +75,35 @@ AT_HOME = {
 }
 
 
+@dataclass(frozen=True)
+class Engine:
+    """What the matrix has to know of a container engine: words for a host's shell, and what they say where the workload is at home."""
+
+    at_home: t.Mapping[str, str]
+    marks: str
+    # The lines that the workload writes here, for as long as the connection lasts.
+    lines: str
+    ledger: str
+    # Its own count of them.
+    gaps: str
+    # As a unit, or an operator, starts it after a boot.
+    start: str
+    # Succeeds where it is whole, and the engine knows that.
+    whole: str = "true"
+    asked: t.Mapping[str, t.Any] = field(default_factory=dict)  # of a move
+
+
+# A line that is being written may come without its end. The empty line after it keeps it from becoming the head of the next one's number.
+PODMAN = Engine(
+    at_home=AT_HOME,
+    marks=FOOTPRINT,
+    lines="while tail -n 1 {ledger} 2>/dev/null; echo; do sleep 0.5; done",
+    ledger=LEDGER,
+    gaps=f"podman exec {WORKLOAD} heartbeat -gaps /data/ledger",
+    start=f"podman start {WORKLOAD}",
+)
+
+
 def until(what: str, true: t.Callable[[], t.Any], seconds: float = 120) -> t.Any:
     """Waits for something to become true, and returns it."""
     end = time.monotonic() + seconds
@@ -108,6 +137,7 @@ class Host:
     ssh: tuple[str, ...]
     ledger: str = LEDGER
     marks: str = FOOTPRINT
+    lines: str = PODMAN.lines
 
     def ask(self, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs a script there, and returns what came of it."""
@@ -130,11 +160,8 @@ class Host:
         return self.ask(f"for try in 1 2 3 4 5 6 7 8 9 10; do {look} && exit 0; sleep 0.3; done; exit 1").returncode == 0
 
     def follow(self) -> subprocess.Popen[str]:
-        """The last line of the ledger, twice a second, for as long as the connection lasts.
-
-        A line that is being written may come without its end. The empty line after it keeps it from becoming the head of the next one's number.
-        """
-        script = f"while tail -n 1 {self.ledger} 2>/dev/null; echo; do sleep 0.5; done"
+        """The last line of the ledger, twice a second, for as long as the connection lasts."""
+        script = self.lines.format(ledger=self.ledger)
         return subprocess.Popen(["ssh", *self.ssh, self.name, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def last(self) -> int:
@@ -236,12 +263,16 @@ def play(playbook: str, **variables: t.Any) -> str:
 class Fleet:
     """Both hosts."""
 
-    def __init__(self, reports: Path, at_home: t.Mapping[str, str] | None = None, ledger: str = LEDGER, marks: str = FOOTPRINT) -> None:
-        self.at_home = dict(AT_HOME if at_home is None else at_home)
+    def __init__(
+        self, reports: Path, at_home: t.Mapping[str, str] | None = None, ledger: str = "", marks: str = "", engine: Engine = PODMAN
+    ) -> None:
+        self.engine = engine
+        self.at_home = dict(engine.at_home if at_home is None else at_home)
         inventory = yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["lab_hosts"]
         ssh = tuple(inventory["vars"]["ansible_ssh_common_args"].split())
         hosts = inventory["children"]["lab"]["hosts"]
-        self.hosts = [Host(name, hosts[name]["ansible_host"], ssh, ledger, marks) for name in sorted(hosts)][:2]
+        seen = (ledger or engine.ledger, marks or engine.marks, engine.lines)
+        self.hosts = [Host(name, hosts[name]["ansible_host"], ssh, *seen) for name in sorted(hosts)][:2]
         self.reports = reports
         self.moves = 0
 
@@ -269,6 +300,7 @@ class Fleet:
             "migrate_pause_at": dict(pause_at),
             # Both hosts have this machine's clock; on a busy one, asking them takes so long that it seems otherwise.
             "handover_ignore_checks": ["clock"],
+            **self.engine.asked,
             **LIMITS,
             **variables,
         }

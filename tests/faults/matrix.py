@@ -37,6 +37,15 @@ FAULTS = {
     "offline: source loses power": "source",
     "offline: destination loses power": "destination",
 }
+# Those of an engine that has a daemon, which ends what it runs when it is restarted, and starts it again by its restart policy.
+DAEMON_FAULTS = {
+    "source's daemon killed": "source",
+    "destination's daemon killed": "destination",
+    "source's daemon restarted": "source",
+    "destination's daemon restarted": "destination",
+    "offline: source's daemon restarted": "source",
+}
+SIDES = {**FAULTS, **DAEMON_FAULTS}
 # A fault with this beginning strikes a move in the offline mode: the workload is stopped here and started there.
 OFFLINE = "offline: "
 
@@ -50,7 +59,7 @@ class Case:
 
     @property
     def side(self) -> str:
-        return FAULTS[self.fault]
+        return SIDES[self.fault]
 
     @property
     def variables(self) -> dict[str, t.Any]:
@@ -63,9 +72,9 @@ class Case:
         return f"{self.fault} at {self.step}"
 
 
-def cases() -> list[Case]:
+def cases(of: t.Iterable[str] = tuple(FAULTS)) -> list[Case]:
     """All of them, fault by fault."""
-    return [Case(fault, step) for fault in FAULTS for step in STEPS]
+    return [Case(fault, step) for fault in of for step in STEPS]
 
 
 def sample(count: int, seed: int, of: t.Iterable[str] = tuple(FAULTS)) -> list[Case]:
@@ -76,15 +85,15 @@ def sample(count: int, seed: int, of: t.Iterable[str] = tuple(FAULTS)) -> list[C
         dice.shuffle(each)
     # Diagonals of the shuffled table.
     chosen = [Case(fault, steps[(at + distance) % len(steps)]) for distance in distances for at, fault in enumerate(faults)]
-    return sorted(chosen[:count], key=cases().index)
+    return sorted(chosen[:count], key=cases(SIDES).index)
 
 
-def asked(words: t.Mapping[str, str]) -> list[Case]:
+def asked(words: t.Mapping[str, str], of: t.Collection[str] = tuple(FAULTS)) -> list[Case]:
     """What the environment asks for: FAULTS=all, a number of them (with FAULTS_SEED), the name of one, or
     words, with commas between them, of which a case's name has to contain one."""
     what = words.get("FAULTS", "all")
     if what.isdigit():
-        return sample(int(what), int(words.get("FAULTS_SEED", "1")))
-    named = [case for case in cases() if case.name == what]
+        return sample(int(what), int(words.get("FAULTS_SEED", "1")), of)
+    named = [case for case in cases(of) if case.name == what]
     words_of = [word.strip() for word in what.split(",")]
-    return named or [case for case in cases() if what == "all" or any(word in case.name for word in words_of)]
+    return named or [case for case in cases(of) if what == "all" or any(word in case.name for word in words_of)]

@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet import MOUNTED, VOLUME, WORKLOAD
+from fleet import MOUNTED, VOLUME
 from matrix import STATES
 from scene import Scene
 
@@ -54,7 +54,7 @@ def restore_power(side: str) -> t.Callable[[Scene], None]:
         host = scene.source if side == "source" else scene.destination
         scene.fleet.power_on(host)
         # As a unit would at boot. Where the workload may run on the other host, this has to be refused.
-        host.ask(f"podman start {WORKLOAD}")
+        host.ask(scene.fleet.engine.start)
 
     return lift
 

@@ -183,6 +183,24 @@ def test_a_docker_exec_that_does_not_end_is_not_waited_for_forever(turn, tmp_pat
     assert words[-1] == DUMP.format(tmp_path / "moby") and 10 < words.count("waited") < 100
 
 
+@pytest.mark.parametrize(
+    ("says", "status", "words"),
+    [
+        ("echo shop", 0, ["docker rm --force shop"]),
+        # Another one's name has it in it.
+        ("echo shop-db; echo a-shop", 0, []),
+        ("exit 1", 1, []),
+    ],
+    ids=["there", "gone", "a daemon that is down"],
+)
+def test_only_a_daemon_that_answers_says_that_it_is_gone(turn, tmp_path, says, status, words):
+    folder = tmp_path / "turn"
+    program(folder / "docker", f'#!/bin/sh\ncase $1 in ps) {says} ;; *) echo "docker $*" >>{tmp_path}/words ;; esac\n')
+    done = subprocess.run([folder / "turn", "discard", "shop"], env={"PATH": f"{folder}:/usr/bin:/bin"}, check=False, timeout=30)
+    said = tmp_path / "words"
+    assert (done.returncode, said.read_text(encoding="utf-8").splitlines() if said.exists() else []) == (status, words)
+
+
 def test_without_a_runc_beside_it_does_not_call_itself(run, tmp_path):
     status, _out, said = run("state", "0123", path=f"{tmp_path / 'own'}:/nothing")
     assert status == 127 and "there is no runc in" in said
