@@ -63,8 +63,8 @@ look() {{
 beside() {{ tar --create --sort=name --directory={SNAPSHOTS}/{WORKLOAD} $1 | sha256sum | cut -c 1-64; }}
 """
 # A module that was left alone by its play ends by itself, and so does a helper. One that was on its way to the host when the play was killed begins a
-# moment later.
-BUSY = "for look in 1 2 3 4; do pgrep --full '[A]nsiballZ|[p]copy snapshot' || pgrep --exact 'pcopy|criu' && exit 0; sleep 0.5; done; exit 1"
+# moment later. A pipelined module has no name but its interpreter's.
+BUSY = "for look in 1 2 3 4; do pgrep --full '[A]nsiballZ|[p]copy snapshot' || pgrep --exact 'pcopy|criu|python3' && exit 0; sleep 0.5; done; exit 1"
 AMCHECK = f"podman exec {WORKLOAD} pg_amcheck --all --install-missing --heapallindexed --host=/tmp --username=postgres"
 EVIDENCE = f"""
 journalctl --no-pager --since -5min | tail -n 800; ps axf; findmnt; losetup --list; podman ps --all
