@@ -51,9 +51,7 @@ func MustStayWritable(mountpoints []string, cgroups ...Cgroup) string {
 func (c Cgroup) makesFolders(devices map[uint64]bool) (found string, err error) {
 	err = c.EachTask(func(proc string) error {
 		root, err := unix.Open(filepath.Join(proc, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if gone(err) {
-			return nil // another task has the same one
-		} else if err != nil {
+		if err != nil { // of one that has ended another task has the same
 			return err
 		}
 		defer unix.Close(root)
