@@ -143,9 +143,10 @@ func ReadTimers(dir string) (t Timers, err error) {
 		}
 		return eachBytes(entry, fileTimer, func(timer []byte) error {
 			n, err := varints(timer)
-			files[file[fileID]] = Timer{
-				Armed: n[timerSeconds] != 0 || n[timerNanos] != 0, Periodic: n[everySeconds] != 0 || n[everyNanos] != 0, Ticks: n[timerTicks],
-			}
+			f := Timer{Periodic: n[everySeconds] != 0 || n[everyNanos] != 0, Ticks: n[timerTicks]}
+			// A periodic one that has fired goes on when it is read: see MendTimers.
+			f.Armed = n[timerSeconds] != 0 || n[timerNanos] != 0 || f.Periodic && f.Ticks > 0
+			files[file[fileID]] = f
 			return err
 		})
 	})

@@ -18,6 +18,36 @@ func numbered(numbers ...uint64) (b []byte) {
 	return b
 }
 
+// Whether a timer of a dump was armed.
+func TestATimerOfADump(t *testing.T) {
+	for name, c := range map[string]struct {
+		entry []byte
+		want  Timer
+	}{
+		"periodic, under way":              {file(0, 1, 0, 2, 0), Timer{Armed: true, Periodic: true}},
+		"periodic, fired and not mended":   {file(1, 0, 0, 2, 0), Timer{Armed: true, Periodic: true, Ticks: 1}},
+		"periodic, disarmed by its task":   {file(0, 0, 0, 2, 0), Timer{Periodic: true}},
+		"once, under way":                  {file(0, 0, 5, 0, 0), Timer{Armed: true}},
+		"once, fired":                      {file(1, 0, 0, 0, 0), Timer{Ticks: 1}},
+		"never armed, or disarmed by hand": {file(0, 0, 0, 0, 0), Timer{}},
+	} {
+		dir := t.TempDir()
+		for name, b := range map[string][]byte{
+			"files.img":    image([][]byte{c.entry}, filesMagic),
+			"ids-4.img":    image([][]byte{numbered(1, 1, 2, 9)}, idsMagic),
+			"fdinfo-9.img": image([][]byte{numbered(1, 7, 4, 6)}, fdinfoMagic),
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.want.Process, c.want.Descriptor, c.want.file = 4, 6, 7
+		if got, err := ReadTimers(dir); err != nil || !reflect.DeepEqual(got.Files, []Timer{c.want}) {
+			t.Errorf("%s: %+v, %v", name, got.Files, err)
+		}
+	}
+}
+
 func TestTheTimersOfADump(t *testing.T) {
 	dir := t.TempDir()
 	posix := within(nil, timersPOSIX, numbered(1, 3))
