@@ -104,7 +104,10 @@ class Login:
     """One by ssh that answers each line."""
 
     def __init__(self, system: System) -> None:
-        self.client = subprocess.Popen(ssh(system, ANSWER), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        # ssh has its standard error not block, also for those who share it, and a client that is killed leaves it so: Ansible refuses that.
+        self.client = subprocess.Popen(
+            ssh(system, ANSWER), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
+        )
 
     def says(self, word: str) -> str:
         self.client.stdin.write(word + "\n")
@@ -153,7 +156,7 @@ def test_a_system_with_system_v_init(system, login):
         assert login.says(turn) == before
         assert {"init", "cron", "sshd"} <= set(system.there.check_output(f"podman top {system.name} comm").split())
         # By podman exec it would have the clock of the host, and could not be dumped.
-        subprocess.run(ssh(system, "/etc/init.d/cron restart"), stdin=subprocess.DEVNULL, check=True, timeout=60)
+        subprocess.run(ssh(system, "/etc/init.d/cron restart"), stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60)
     # Its init takes the signal: it shuts down, and is not killed.
     system.there.check_output(f"systemctl stop container-{system.name}")
     assert system.there.check_output(f"podman inspect --format '{{{{.State.ExitCode}}}}' {system.name}") == "130"
