@@ -122,9 +122,8 @@ def run(store: Store, image: str, fleet: scene.Fleet) -> t.Callable[..., job.Don
 
 @pytest.fixture(scope="session")
 def workload(fleet: scene.Fleet) -> t.Iterator[str]:
-    names = {"environment_hosts": list(fleet.hosts), **scene.NAMES}
     try:
-        scene.play(str(HERE / "workload.yml"), names)
+        scene.play(str(HERE / "workload.yml"), scene.NAMES)
         yield scene.WORKLOAD
     finally:
-        scene.play(str(HERE / "remove.yml"), names)
+        scene.play(str(HERE / "remove.yml"), scene.NAMES)
