@@ -269,6 +269,27 @@ func TestALostMarkIsFound(t *testing.T) {
 	r.cleanDestination()
 }
 
+// Docker, when it is restarted, unmounts all in a container's own folder: the move ends
+// before the dump, and nothing of it is left on the disk.
+func TestADumpThatWouldGoOntoTheDiskEndsTheMove(t *testing.T) {
+	r := newRig(t)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	if err := loop.Unmount(r.gate); err != nil {
+		t.Fatal(err)
+	}
+	src, dst := r.cutover()
+	if src.State != record.Failed && src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "was unmounted") {
+		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+	}
+	if exists(r.gate) {
+		t.Error("the folder of the dump is still there")
+	}
+	r.runsOnce(w, record.Source)
+	r.cleanDestination()
+}
+
 // Rule 1: until the release any failure thaws the source, and the destination
 // discards.
 func TestAFailureBeforeTheReleaseThaws(t *testing.T) {
