@@ -290,6 +290,40 @@ func TestADumpThatWouldGoOntoTheDiskEndsTheMove(t *testing.T) {
 	r.cleanDestination()
 }
 
+// An engine that was killed, and Docker's daemon with it, does not know of what its CRIU lets go
+// on: nothing is let run, and the source has it still.
+func TestARestoreThatDiesHeldRunsNothing(t *testing.T) {
+	r := newRig(t)
+	r.spec.dst.Policy.PauseAt = record.Released
+	letGo := filepath.Join(r.control, "let-go")
+	r.note("dies-held", letGo)
+	t.Cleanup(func() { r.note("let-go", "") })
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	if err := await(filepath.Join(r.control, "died")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // its engine has ended by then
+	if err := record.Continue(r.dst); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if src, err := record.Show(r.src); err != nil || src.State != record.Released {
+		t.Errorf("with a CRIU that is there still, the source is %+v, %v", src, err)
+	}
+	r.note("let-go", "")
+	<-r.send
+	<-r.receive
+	src, dst := r.show()
+	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "the restore ended while it was held") {
+		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, record.Source)
+	r.cleanDestination()
+}
+
 // Rule 1: until the release any failure thaws the source, and the destination
 // discards.
 func TestAFailureBeforeTheReleaseThaws(t *testing.T) {

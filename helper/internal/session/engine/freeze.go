@@ -425,6 +425,12 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
+	select {
+	case <-r.p.Done(): // its engine would not know of what runs here, and the source has it still
+		r.Deny()
+		return time.Time{}, errors.Join(fmt.Errorf("session: the restore ended while it was held: %w", errors.Join(r.p.Err(), errors.New("it is not let run"))), restoreGone(ctx, r))
+	default:
+	}
 	// The address first: no packet that comes before the silence ends is answered. Nothing
 	// has run yet, so without it the source goes on.
 	if err := comeUp(r.Session); err != nil {
