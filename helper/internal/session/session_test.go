@@ -314,9 +314,7 @@ func TestARestoreThatDiesHeldRunsNothing(t *testing.T) {
 		t.Errorf("with a CRIU that is there still, the source is %+v, %v", src, err)
 	}
 	r.note("let-go", "")
-	<-r.send
-	<-r.receive
-	src, dst := r.show()
+	src, dst := r.wait(r.src, record.UntilEnded), r.wait(r.dst, record.UntilEnded)
 	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "the restore ended while it was held") {
 		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
