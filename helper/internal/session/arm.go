@@ -79,7 +79,7 @@ func (s *source) armBoth(ctx context.Context) error {
 	if err := s.choosePlacing(); err != nil {
 		return err
 	}
-	if err := s.armFreezer(ctx); err != nil {
+	if err := armFreezer(ctx, s); err != nil {
 		return err
 	}
 	if err := s.sendTrees(ctx, record.StagePresync, record.StageDump); err != nil {
@@ -94,7 +94,7 @@ func (s *source) armBoth(ctx context.Context) error {
 
 // armFreezer begins the freeze command. An engine that is restarted unmounts all that it finds
 // in a container's own folder: a dump would go onto the disk, and stay there.
-func (s *source) armFreezer(ctx context.Context) error {
+func armFreezer(ctx context.Context, s *source) error {
 	for _, dir := range s.tmpfs {
 		mounted, err := loop.Mounted(dir)
 		if err != nil {

@@ -29,7 +29,7 @@ func (s *source) try(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := s.armFreezer(ctx); err != nil {
+	if err := armFreezer(ctx, s); err != nil {
 		return err
 	}
 	if err := s.freezer.Shut(ctx); err != nil {
