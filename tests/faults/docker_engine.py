@@ -21,7 +21,10 @@ only() {{ grep -E '{WORKLOAD}|fault-' | sort | xargs; }}
 echo "containers: $(timeout 10 docker ps --all --format '{{{{.Names}}}}={{{{.State}}}}' | only)"
 echo "policy: $(docker inspect --type=container --format '{{{{.HostConfig.RestartPolicy.Name}}}}' {WORKLOAD} 2>/dev/null)"
 echo "volumes: $(docker volume ls --quiet | sed -E 's/^[0-9a-f]{{64}}$/nameless/' | sort | xargs)"
-unknown() {{ ctr --namespace moby task list | while read -r task pid _; do test ! -d /proc/$pid || docker inspect --type=container $task >/dev/null || echo $task; done; }}
+unknown() {{
+    ctr --namespace moby task list |
+        while read -r task pid _; do test ! -d /proc/$pid || docker inspect --type=container $task >/dev/null || echo $task; done
+}}
 echo "unknown tasks: $(unknown 2>/dev/null | xargs)"
 echo "sessions: $(ls -A {SESSIONS} 2>/dev/null | only)"
 echo "sockets: $(find /run/handover -type s 2>/dev/null | only)"

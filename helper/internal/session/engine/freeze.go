@@ -424,7 +424,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
-	if err := r.endedHeld(); err != nil {
+	if err := endedHeld(r.p); err != nil {
 		r.Deny()
 		return time.Time{}, errors.Join(err, restoreGone(ctx, r))
 	}

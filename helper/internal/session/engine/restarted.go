@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/loop"
 )
 
@@ -20,10 +21,10 @@ func intoMemory(dir string) error {
 
 // endedHeld is an error if the command of a restore has ended that is held still. Its engine was
 // killed, and would not know of what runs here; the source has it still.
-func (r *criuRestore) endedHeld() error {
+func endedHeld(p *hooks.Process) error {
 	select {
-	case <-r.p.Done():
-		return fmt.Errorf("session: the restore ended while it was held: %w", errors.Join(r.p.Err(), errors.New("it is not let run")))
+	case <-p.Done():
+		return fmt.Errorf("session: the restore ended while it was held: %w", errors.Join(p.Err(), errors.New("it is not let run")))
 	default:
 		return nil
 	}
