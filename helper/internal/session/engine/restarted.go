@@ -4,19 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/loop"
 )
 
+// runcFirst is the file that runc has written into the folder of a dump before CRIU begins.
+const runcFirst = "descriptors.json"
+
 // intoMemory demands that a dump goes into its tmpfs. An engine that is restarted unmounts all
 // that it finds in a container's own folder: it would go onto the disk, and stay there.
 func intoMemory(dir string) error {
 	mounted, err := loop.Mounted(dir)
-	if err == nil && !mounted {
-		err = fmt.Errorf("the tmpfs on %s was unmounted: move the workload again, once its engine runs", dir)
+	if err != nil || mounted {
+		return err
 	}
-	return err
+	if err := os.Remove(filepath.Join(dir, runcFirst)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("session: %w", err)
+	}
+	return fmt.Errorf("session: the tmpfs on %s was unmounted: move the workload again, once its engine runs", dir)
 }
 
 // endedHeld is an error if the command of a restore has ended that is held still. Its engine was
