@@ -14,13 +14,18 @@ from matrix import DAEMON_FAULTS
 from scene import Scene
 
 LEDGER = f"/var/lib/containers/docker/volumes/{VOLUME}/_data/ledger"
-# Everything that a move makes on a host, and what the container itself has there. Docker drew the name of one of its volumes.
+# Everything that a move makes on a host, and what the container itself has there. Docker drew the name of one of its volumes. A task without a process is
+# containerd's, of a daemon that was killed in the middle of its own restore.
 MARKS = f"""
 only() {{ grep -E '{WORKLOAD}|fault-' | sort | xargs; }}
 echo "containers: $(timeout 10 docker ps --all --format '{{{{.Names}}}}={{{{.State}}}}' | only)"
 echo "policy: $(docker inspect --type=container --format '{{{{.HostConfig.RestartPolicy.Name}}}}' {WORKLOAD} 2>/dev/null)"
 echo "volumes: $(docker volume ls --quiet | sed -E 's/^[0-9a-f]{{64}}$/nameless/' | sort | xargs)"
-echo "unknown tasks: $(for task in $(ctr --namespace moby task list --quiet); do docker inspect --type=container $task >/dev/null 2>&1 || echo $task; done)"
+unknown() {{
+    ctr --namespace moby task list |
+        while read -r task pid _; do test ! -d /proc/$pid || docker inspect --type=container $task >/dev/null || echo $task; done
+}}
+echo "unknown tasks: $(unknown 2>/dev/null | xargs)"
 echo "sessions: $(ls -A {SESSIONS} 2>/dev/null | only)"
 echo "sockets: $(find /run/handover -type s 2>/dev/null | only)"
 echo "dumps: $(ls -d /run/handover/images/* /var/lib/containers/docker/containers/*/handover 2>/dev/null | xargs)"

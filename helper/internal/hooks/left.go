@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/loop"
 )
 
 // KillLeft ends the tasks that a killed CRIU has left of a container that it
@@ -48,6 +50,9 @@ func eachOf(container string, do func(Cgroup) error) error {
 	return err
 }
 
+// restoredRoot is runc's name for the root that CRIU restores.
+const restoredRoot = "criu-root"
+
 // entryLimit is how long a runtime may take to remove an entry.
 const entryLimit = 30 * time.Second
 
@@ -57,6 +62,11 @@ func forgetEntry(ctx context.Context, container string, runtimes map[string]stri
 	for root, program := range runtimes {
 		entry := filepath.Join(root, container)
 		if _, e := os.Stat(entry); errors.Is(e, fs.ErrNotExist) {
+			continue
+		}
+		// It has the root mounted there while it restores, and does not remove it with that.
+		if e := loop.Unmount(filepath.Join(entry, restoredRoot)); e != nil {
+			err = errors.Join(err, e)
 			continue
 		}
 		c := Command{Argv: []string{program, "--root", root, "delete", "--force", container}, Timeout: int(entryLimit.Seconds())}

@@ -1,11 +1,14 @@
 package hooks
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
+	"github.com/livefleet/handover/helper/internal/loop"
 )
 
 // What waits for a CRIU that is gone is ended, and nobody else.
@@ -57,6 +60,29 @@ func TestTheEntryOfAKilledRuntimeGoes(t *testing.T) {
 		if err := killLeft(t.Context(), id, map[string]string{root: "fake-runc"}); (err != nil) != c.fails {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// A runc that was killed while it restored has its root mounted in the entry still.
+func TestAnEntryWithARootThatIsMountedGoes(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	root, bin, id := t.TempDir(), t.TempDir(), strings.Repeat("ab", 32)
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	if err := os.WriteFile(filepath.Join(bin, "fake-runc"), []byte("#!/bin/sh\nrmdir \"$2/$5/criu-root\" && rmdir \"$2/$5\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mounted := filepath.Join(root, id, "criu-root")
+	if err := loop.MountTmpfs(mounted); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = loop.Unmount(mounted) })
+	if err := killLeft(t.Context(), id, map[string]string{root: "fake-runc"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(root, id)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the entry is still there (%v)", err)
 	}
 }
 

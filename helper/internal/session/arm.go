@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
@@ -79,8 +78,8 @@ func (s *source) armBoth(ctx context.Context) error {
 	if err := s.choosePlacing(); err != nil {
 		return err
 	}
-	if err := armFreezer(ctx, s); err != nil {
-		return err
+	if err := s.freezer.Arm(ctx); err != nil {
+		return fmt.Errorf("session: preparing the freeze: %w", err)
 	}
 	if err := s.sendTrees(ctx, record.StagePresync, record.StageDump); err != nil {
 		return err
@@ -90,24 +89,6 @@ func (s *source) armBoth(ctx context.Context) error {
 		return err
 	}
 	return protocol.Send(s.conn, &protocol.Arm{Warm: touched(s.Session), Mapped: mapped(s.Session), Settings: network, Own: s.settings.Own(), Place: s.placing})
-}
-
-// armFreezer begins the freeze command. An engine that is restarted unmounts all that it finds
-// in a container's own folder: a dump would go onto the disk, and stay there.
-func armFreezer(ctx context.Context, s *source) error {
-	for _, dir := range s.tmpfs {
-		mounted, err := loop.Mounted(dir)
-		if err != nil {
-			return err
-		}
-		if !mounted {
-			return fmt.Errorf("session: the tmpfs on %s was unmounted: move the workload again, once its engine runs", dir)
-		}
-	}
-	if err := s.freezer.Arm(ctx); err != nil {
-		return fmt.Errorf("session: preparing the freeze: %w", err)
-	}
-	return nil
 }
 
 // rounds returns when both sides are armed and another round gains nothing.

@@ -29,8 +29,8 @@ func (s *source) try(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := armFreezer(ctx, s); err != nil {
-		return err
+	if err := s.freezer.Arm(ctx); err != nil {
+		return fmt.Errorf("session: preparing the freeze: %w", err)
 	}
 	if err := s.freezer.Shut(ctx); err != nil {
 		return fmt.Errorf("session: before the freeze: %w", err)

@@ -153,6 +153,9 @@ func (d *criuDump) Arm(ctx context.Context) error {
 	if _, err = d.await(ctx, hooks.PreDump); err != nil {
 		return err
 	}
+	if err := intoMemory(d.h.Freeze.Gate); err != nil {
+		return err
+	}
 	if d.h.Freeze.Cgroup == "" {
 		return nil
 	}
@@ -277,17 +280,6 @@ func released(ctx context.Context, p *hooks.Process, argv []string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// restoreGone returns when the command of a refused restore has ended, and with it every CRIU of it: one whose command was
-// killed goes on until it has heard its answer. Until then it is not known that nothing has run.
-func restoreGone(ctx context.Context, r *criuRestore) error {
-	if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, thawLimit, fmt.Errorf("it has not ended within %s", thawLimit))
-	defer cancel()
-	return r.gate.Idle(ctx)
 }
 
 func (d *criuDump) Reclaim(ctx context.Context) error {
@@ -425,11 +417,9 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
-	select {
-	case <-r.p.Done(): // its engine would not know of what runs here, and the source has it still
+	if err := endedHeld(r.p); err != nil {
 		r.Deny()
-		return time.Time{}, errors.Join(fmt.Errorf("session: the restore ended while it was held: %w", errors.Join(r.p.Err(), errors.New("it is not let run"))), restoreGone(ctx, r))
-	default:
+		return time.Time{}, errors.Join(err, restoreGone(ctx, r))
 	}
 	// The address first: no packet that comes before the silence ends is answered. Nothing
 	// has run yet, so without it the source goes on.
