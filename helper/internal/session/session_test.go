@@ -317,7 +317,7 @@ func TestARestoreThatDiesHeldRunsNothing(t *testing.T) {
 	}
 	r.note("let-go", "")
 	src, dst := r.wait(r.src, record.UntilEnded), r.wait(r.dst, record.UntilEnded)
-	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "the restore ended while it was held") {
+	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "its restore ended while it was held") {
 		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
 	r.runsOnce(w, record.Source)

@@ -417,7 +417,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
-	if err := endedHeld(r.p); err != nil {
+	if err := notLetRun(r); err != nil {
 		r.Deny()
 		return time.Time{}, errors.Join(err, restoreGone(ctx, r))
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/loop"
 )
 
@@ -27,12 +26,12 @@ func intoMemory(dir string) error {
 	return fmt.Errorf("session: the tmpfs on %s was unmounted: move the workload again, once its engine runs", dir)
 }
 
-// endedHeld is an error if the command of a restore has ended that is held still. Its engine was
+// notLetRun is an error if the command of a restore has ended that is held still. Its engine was
 // killed, and would not know of what runs here; the source has it still.
-func endedHeld(p *hooks.Process) error {
+func notLetRun(r *criuRestore) error {
 	select {
-	case <-p.Done():
-		return fmt.Errorf("session: the restore ended while it was held: %w", errors.Join(p.Err(), errors.New("it is not let run")))
+	case <-r.p.Done():
+		return fmt.Errorf("session: %w: it is not let run", endedHeld(r))
 	default:
 		return nil
 	}
