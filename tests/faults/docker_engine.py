@@ -15,7 +15,7 @@ from scene import Scene
 
 LEDGER = f"/var/lib/containers/docker/volumes/{VOLUME}/_data/ledger"
 # Everything that a move makes on a host, and what the container itself has there. Docker drew the name of one of its volumes. A task without a process is
-# containerd's, of a daemon that was killed in the middle of its own restore.
+# containerd's, of a daemon that was killed in the middle of its own restore. An empty folder that a power cut leaves goes with its container.
 MARKS = f"""
 only() {{ grep -E '{WORKLOAD}|fault-' | sort | xargs; }}
 echo "containers: $(timeout 10 docker ps --all --format '{{{{.Names}}}}={{{{.State}}}}' | only)"
@@ -28,7 +28,7 @@ unknown() {{
 echo "unknown tasks: $(unknown 2>/dev/null | xargs)"
 echo "sessions: $(ls -A {SESSIONS} 2>/dev/null | only)"
 echo "sockets: $(find /run/handover -type s 2>/dev/null | only)"
-echo "dumps: $(ls -d /run/handover/images/* /var/lib/containers/docker/containers/*/handover 2>/dev/null | xargs)"
+echo "dumps: $({{ ls -d /run/handover/images/*; find /var/lib/containers/docker/containers/*/handover -mindepth 1; }} 2>/dev/null | xargs)"
 echo "started: $(ls -A /run/handover/started 2>/dev/null | xargs)"
 echo "mounts: $(findmnt --list --noheadings --output TARGET | grep -E '^/run/handover/|/containers/.*/handover$' | xargs)"
 echo "units: $(systemctl list-units --plain --no-legend 'handover-fault*' | cut -d' ' -f1 | only)"
