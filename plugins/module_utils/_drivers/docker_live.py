@@ -33,6 +33,7 @@ OF_RESOLVER = "the table ip nat of iptables"
 # Of one that does not run; the table of the driver reads these of any.
 STILL: Document = {"cgroup": "", "interfaces": [], "throttle": {"cgroup": "", "why": "it does not run"}}
 
+
 def _mtu(move: Move) -> t.Iterator[str]:
     """A container keeps the MTU that it has, and packets that its new network does not carry would be lost without a word."""
     there = {network["name"]: network for network in move.there["host"]["docker"]["networks"]}

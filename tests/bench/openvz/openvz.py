@@ -137,11 +137,11 @@ def write(found: dict[str, t.Any]) -> Bar:
     ours, whole, alone = of(found, OURS, "downtime"), of(found, BY_HAND, "whole"), of(found, BY_HAND, "downtime")
     size = f"{found['mib'] / 1024:g} GiB"
     figure = statistics.median(ours) / statistics.median(whole)
-    bar = Bar(
+    mark = Bar(
         f"import of {size}: downtime, as a part of rsync twice by hand and start", figure, LIMIT, found["runs"],
         {OURS: spread(ours), BY_HAND: spread(whole), f"{BY_HAND}, downtime alone": spread(alone)}, BY_HAND, date=found["date"],
     )  # fmt: skip
-    save([bar], OUT / "openvz.json")
+    save([mark], OUT / "openvz.json")
     measured = {f"{OURS}, downtime": ours, "by hand, downtime": alone, "by hand, first pass": of(found, BY_HAND, "first"), "by hand, all of it": whole}
     (OUT / "openvz.svg").write_text(chart(f"Out of OpenVZ: {size}", "s", measured, ours=OURS), encoding="utf-8")
     rows = [[who, *(f"{spread(values)[key]:.2f}" for key in ("min", "median", "max"))] for who, values in measured.items()]
@@ -151,15 +151,15 @@ def write(found: dict[str, t.Any]) -> Bar:
         f"Load average before each round: {', '.join(map(str, found['load']))}."
     )
     parts = {
-        "@SIZE@": size, "@ALONE@": f"{beside:.2f}", "@FOOT@": foot, "@BARS@": f"- {bar.sentence()}",
-        "@TABLE@": table(["bar", "figure", "limit", "met"], [[bar.what, f"{bar.figure:.3g}", f"≤ {bar.limit:g}", "yes" if bar.met else "**no**"]]),
+        "@SIZE@": size, "@ALONE@": f"{beside:.2f}", "@FOOT@": foot, "@BARS@": f"- {mark.sentence()}",
+        "@TABLE@": table(["bar", "figure", "limit", "met"], [[mark.what, f"{mark.figure:.3g}", f"≤ {mark.limit:g}", "yes" if mark.met else "**no**"]]),
         "@ROWS@": table(["seconds", "least", "median", "most"], rows),
     }  # fmt: skip
     text = (HERE / "openvz.md.in").read_text(encoding="utf-8")
     for key, value in parts.items():
         text = text.replace(key, value)
     (OUT / "openvz.md").write_text(text, encoding="utf-8")
-    return bar
+    return mark
 
 
 def main() -> int:
@@ -177,9 +177,9 @@ def main() -> int:
         finally:
             lab.play(HERE / "remove.yml", lab.names)
         RUNS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    bar = write(json.loads(RUNS.read_text(encoding="utf-8")))
-    print(f"{'met   ' if bar.met else 'MISSED'} {bar.figure:8.4g} <= {bar.limit:<6g} {bar.what}")
-    return 0 if bar.met else 1
+    mark = write(json.loads(RUNS.read_text(encoding="utf-8")))
+    print(f"{'met   ' if mark.met else 'MISSED'} {mark.figure:8.4g} <= {mark.limit:<6g} {mark.what}")
+    return 0 if mark.met else 1
 
 
 if __name__ == "__main__":

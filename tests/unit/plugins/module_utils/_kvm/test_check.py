@@ -346,7 +346,6 @@ def test_addresses_and_ports_are_the_kernels(tmp_path):
     assert host_look.addresses(str(tmp_path)) == ["10.0.0.2", "fe80::ff:fe00:1"]
 
 
-
 def test_a_tree_has_owner_mode_and_digest(tmp_path):
     (tmp_path / "tpm2").mkdir(mode=0o700)
     (tmp_path / "tpm2" / "state").write_bytes(b"keys")

@@ -411,7 +411,7 @@ def test_the_memory_follows_where_the_pause_would_be_too_long(facts):
 
 @pytest.mark.parametrize("change", [
     put("here.workload.running", False), put("here.workload.cgroup", ""), put("there.host.criu.lazy_pages", False),
-    lambda facts: setattr(facts, "mode", "offline"), lambda facts: grouped(mode="live")(facts),
+    lambda facts: setattr(facts, "mode", "offline"), grouped(mode="live"),
 ])  # fmt: skip
 def test_memory_that_cannot_follow_is_not_chosen_to(facts, change):
     assert preflight.may_follow(facts.plan())
