@@ -168,6 +168,8 @@ def test_struck_it_is_not_there_and_the_next_one_is_whole(kept: Pushed) -> None:
     kept.backup()
     for strike in (ABORT, DAEMON, MODULE):
         taken = kept.struck(strike)
+        for _again in range(4 if strike == ABORT else 0):  # QEMU, which goes on, may be at its end before it reads libvirt's word
+            taken = taken and kept.struck(strike)
         assert not taken or strike == DAEMON, "libvirt goes on with a job when it is started anew"
         assert kept.backup()["vdb"][0] == "marks", strike
         kept.is_in_the_backup()
