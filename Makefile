@@ -188,6 +188,11 @@ test-snapshot: setup helper ## Keep containers and go back: snapshots, backups, 
 	@.cache/venv/bin/molecule reset --scenario-name snapshot
 	@SNAPSHOT_STROKES="$(STROKES)" SNAPSHOT_SEED="$(SEED)" .cache/venv/bin/molecule test --scenario-name snapshot
 
+.PHONY: test-snapshot-memory
+test-snapshot-memory: setup helper ## Keep a container with its memory, and go back to it on another host
+	@.cache/venv/bin/molecule reset --scenario-name snapshot-memory
+	@.cache/venv/bin/molecule test --scenario-name snapshot-memory
+
 .PHONY: test-openvz
 test-openvz: setup helper ## Import containers of a stand-in for OpenVZ
 	@.cache/venv/bin/molecule reset --scenario-name openvz
