@@ -13,7 +13,7 @@ import statistics
 import sys
 import typing as t
 
-from contenders import CLUSTER, DESTINATION, FOLDER, SOURCE, Pair, Session, again, first, packed
+from contenders import CLUSTER, DESTINATION, FOLDER, SOURCE, Contender, Pair, Session, again, first, packed
 from results import Bar, spread
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -75,12 +75,11 @@ def full(pair: Pair) -> t.Iterator[Rounds]:
         digest = pair.disk(SOURCE, "digest", path)
 
         def rounds(number: int) -> t.Iterator[tuple[str, Sample]]:
-            for contender in first(pair):
-                yield contender.name, contender.copy(path, TARGET)
-                if not number:
-                    same(pair, path, TARGET, digest)
-            for name, policy in (("pcopy", AUTO), (PLAIN, NONE)):
-                yield name, Session(pair, policy).copy(path, TARGET)
+            who: dict[str, Contender | Session] = {contender.name: contender for contender in first(pair)}
+            who |= {name: Session(pair, policy) for name, policy in (("pcopy", AUTO), (PLAIN, NONE))}
+            # The disk still has work from the one before: each round has another order.
+            for name in list(who) if number % 2 == 0 else reversed(who):
+                yield name, who[name].copy(path, TARGET)
                 if not number:
                     same(pair, path, TARGET, digest)
 

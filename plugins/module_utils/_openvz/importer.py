@@ -137,8 +137,10 @@ class Importer:
             raise HandoverError(f"{self.plan['id']} was suspended meanwhile, and its memory cannot come along: resume it, or stop it")
         # Somebody may have started it during the first copy.
         running = self.record["running"] or state["running"]
-        self.write(state=STOPPED, stopped_at=self.record.get("stopped_at") or begun, running=running)
-        self.source.stop()
+        self.write(state=STOPPED, running=running)
+        self.source.lock()
+        self.write(stopped_at=self.record.get("stopped_at") or time.time())
+        self.source.stop(running)
         stopped = time.time()
         copied = self._copy(last=True)
         times = {"stop_s": round(stopped - begun, 3), "second_pass_s": round(copied, 3)}
@@ -173,13 +175,14 @@ class Importer:
         podman = self.runtime.tool("podman", "podman")
         if not self._exists(podman):
             self.runtime.run([podman, *create(self.plan, root)])
-        self._write_unit(podman)
+        own = self._write_unit(podman)
         result: dict[str, t.Any] = {"mends": done, "root": root}
         if self.record["running"]:
             self.write(ran=True)
-            self.runtime.run([self.runtime.tool("systemctl", "systemd"), "start", unit.name_of(self.name)])
+            self.runtime.run([self.runtime.tool("systemctl", "systemd"), "start", own])
             self._await(podman, port, wait)
             result["downtime_s"] = round(time.time() - self.record["stopped_at"], 3)
+        self.runtime.run([self.runtime.tool("systemctl", "systemd"), "enable" if self.record["onboot"] else "disable", own])
         shutil.rmtree(self._staging, ignore_errors=True)
         # From here on others may start it, at any time: its volume is not written over again.
         self.write(state=IMPORTED, ran=True, **{key: result[key] for key in ("downtime_s",) if key in result})
@@ -191,18 +194,19 @@ class Importer:
     def _inspect(self, podman: str, what: str) -> str:
         return self.runtime.run([podman, "container", "inspect", "--format", "{{" + what + "}}", self.name]).stdout.strip()
 
-    def _write_unit(self, podman: str) -> None:
+    def _write_unit(self, podman: str) -> str:
+        """Its name. Whether it starts at boot is not said yet."""
         own = unit.name_of(self.name)
         others = {name: order for name, order in unit.orders().items() if name != own}
+        stop, pid_file = self._inspect(podman, ".Config.StopTimeout}} {{.ConmonPidFile").split(maxsplit=1)
         said = unit.text(
             self.name, self.plan["id"], self.plan["boot_order"], others, mountpoint=self.plan["mountpoint"], podman=podman,
-            pid_file=self._inspect(podman, ".ConmonPidFile"), stop=int(self._inspect(podman, ".Config.StopTimeout")) + 30,
+            pid_file=pid_file, stop=int(stop) + 30,
         )  # fmt: skip
         with open(os.path.join(unit.FOLDER, own), "w", encoding="utf-8") as file:
             file.write(said)
-        systemctl = self.runtime.tool("systemctl", "systemd")
-        self.runtime.run([systemctl, "daemon-reload"])
-        self.runtime.run([systemctl, "enable" if self.record["onboot"] else "disable", own])
+        self.runtime.run([self.runtime.tool("systemctl", "systemd"), "daemon-reload"])
+        return own
 
     def _await(self, podman: str, port: int, wait: float) -> None:
         """It runs, and listens if it is to."""

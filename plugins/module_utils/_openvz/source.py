@@ -97,19 +97,23 @@ class Source:
     def state(self) -> dict[str, bool]:
         return state_of(self.run("vzctl", "status", self.ctid).stdout)
 
-    def stop(self) -> None:
-        """Locked, so that nobody starts it until `unlock`, and stopped and unmounted. A cron job or a cluster may start what is stopped alone."""
+    def lock(self) -> None:
+        """Nobody starts it from here on until `unlock`: a cron job or a cluster may start what is stopped alone. One that runs goes on."""
         self.run("vzctl", "set", self.ctid, "--disabled", "yes", "--onboot", "no", "--save")
         if not self.locked():
             raise HandoverError(f"vzctl set --disabled yes has ended, and {self.ctid} may still be started: see its configuration on the source")
-        if self.state()["running"]:
+
+    def stop(self, running: bool) -> None:
+        """Stopped and unmounted, once it is locked. One that is known to run is not asked about before: it waits for nothing but its end."""
+        if running or self.state()["running"]:
             # 31 is vzctl's for a container that does not run.
             self.run("vzctl", "stop", self.ctid, accept=(0, 31))
-        if self.state()["running"]:
-            raise HandoverError(f"vzctl stop has ended, and {self.ctid} still runs: see its log on the source (/var/log/vzctl.log)")
-        if self.state()["mounted"]:
-            self.run("vzctl", "umount", self.ctid)
         state = self.state()
+        if state["running"]:
+            raise HandoverError(f"vzctl stop has ended, and {self.ctid} still runs: see its log on the source (/var/log/vzctl.log)")
+        if state["mounted"]:
+            self.run("vzctl", "umount", self.ctid)
+            state = self.state()
         if state["running"] or state["mounted"]:
             raise HandoverError(f"{self.ctid} is still {'running' if state['running'] else 'mounted'} on the source: end what uses it there")
 
