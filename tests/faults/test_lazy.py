@@ -4,8 +4,6 @@
 
 """What may happen while memory follows a workload that runs already: it never runs twice, and loses no more than docs/cutover.md says.
 
-Either none of its memory has gone ahead, or all of it, and only the pages follow to which it has written since then.
-
 FAULTS=all runs every case, FAULTS="memory follows" these alone; of a sample of the matrix (FAULTS is a number) it is the one that has to be decided about.
 """
 
@@ -14,19 +12,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 import typing as t
 from dataclasses import dataclass
 
 import pytest
 from fleet import AT_HOME, PCOPY, SESSIONS, WORKLOAD, Fleet, Host, play, sentences, until
+from matrix import Case
 from scene import Scene
 from strikes import TABLE
 from watch import Watch
 
-# How its memory needs half a minute over the link: all of it, and the pages that it has written to in SINCE seconds, if it has gone ahead.
-RATES = {False: "6mbit", True: "128kbit"}
-SINCE = 4
+# Its memory needs half a minute over such a link, if nothing of it has gone ahead.
+RATE = "6mbit"
 
 
 @dataclass(frozen=True)
@@ -81,24 +78,23 @@ CASES = {
 WORD, SAMPLE = os.environ.get("FAULTS", "all"), ["destination loses power"]
 
 
-def asked() -> list[tuple[str, bool]]:
+def asked() -> list[str]:
     if WORD.isdigit():
-        return [(case, True) for case in SAMPLE]
-    wanted = [case for case in CASES if WORD == "all" or WORD in f"{case} while memory follows"]
-    return [(case, ahead) for case in wanted for ahead in RATES]
+        return SAMPLE
+    return [case for case in CASES if WORD == "all" or WORD in f"{case} while memory follows"]
 
 
-@pytest.mark.parametrize(("case", "ahead"), asked())
-def test_while_memory_follows(case: str, ahead: bool, fleet: Fleet) -> None:
+@pytest.mark.parametrize("case", asked())
+def test_while_memory_follows(case: str, fleet: Fleet) -> None:
     source = fleet.home()
     until("the ledger is written", source.writes)
     scene, following = Scene(fleet, source, fleet.other(source)), CASES[case]
     fault, lifted = TABLE[following.fault], False
     watch = Watch(fleet, source)
     try:
-        stand_released(scene, ahead)
+        scene.stand_still(Case("destination loses power", "released"), handover_lazy_pages=True, migrate_precopy=False)
         frozen_at = source.last() - 1
-        shape(fleet, RATES[ahead])
+        shape(fleet, RATE)
         scene.go_on()
         until("its memory follows", lambda: follows(scene) or scene.play.process.poll() is not None)
         assert follows(scene), scene.play.text[-4000:]
@@ -122,23 +118,6 @@ def test_while_memory_follows(case: str, ahead: bool, fleet: Fleet) -> None:
         if not lifted:
             fault.lift(scene)
         shape(fleet, "")
-
-
-def stand_released(scene: Scene, ahead: bool) -> None:
-    """The move stands still where it is released. If memory goes ahead, the workload has written to it between the last look and the freeze."""
-    pauses = {"destination": "released", **({"source": "barrier"} if ahead else {})}
-    scene.step = "released"
-    scene.session, scene.play = scene.fleet.begin(scene.source, pauses, "", handover_lazy_pages=True, migrate_precopy=ahead)
-
-    def stands(host: Host) -> None:
-        until(f"{host.name} stands still", lambda: host.paused(scene.session) or scene.play.process.poll() is not None, 600)
-        assert host.paused(scene.session), scene.play.text[-4000:]
-
-    if ahead:
-        stands(scene.source)
-        time.sleep(SINCE)
-        scene.source.ask(f"{PCOPY} session continue {SESSIONS}/{scene.session}", 30)
-    stands(scene.destination)
 
 
 def shape(fleet: Fleet, rate: str) -> None:
