@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import controller
+import readme as page
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,11 @@ def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
     artifact = importlib.util.module_from_spec(importlib.util.spec_from_loader("handover_artifact", loader))
     loader.exec_module(artifact)
     return artifact.build(tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="session")
+def readme(fleet: None, tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> controller.Controller:
+    """A newcomer who has done what the README says up to the first move."""
+    made = controller.Controller(tmp_path_factory.mktemp("readme"), tarball, controller.STATE / "fleet" / "id_ed25519", page.NAMES)
+    page.prepare(made)
+    return made
