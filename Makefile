@@ -254,6 +254,10 @@ test-artifact: setup helper ## Move a container there and back with the collecti
 	@.cache/venv/bin/molecule reset --scenario-name default
 	@.cache/venv/bin/python tests/artifact default
 
+.PHONY: test-newcomer
+test-newcomer: setup helper ## Type the pages' first moves on hosts that nothing was prepared on, by root and by a user without
+	@.cache/venv/bin/python -m pytest -q -c tests/pytest.ini -p no:cacheprovider tests/newcomer
+
 # podman is installed if it is missing; its images and containers are the test's own.
 .PHONY: test-environment
 test-environment: setup helper ## Build the execution environment by podman, and move a container by jobs of AWX's kind in it

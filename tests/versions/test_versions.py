@@ -10,42 +10,29 @@ format that does not exist yet; it is this tree's with two numbers changed.
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import platform
 import random
 import re
-import shutil
 import subprocess
-import tarfile
+import sys
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import builds
+
 CHECKOUT = Path(__file__).resolve().parents[2]
-HELPER = CHECKOUT / "helper"
-# Before memory could follow, and before a container's own network went along.
-BEFORE = "c70fe084ba908d9f788235f225afb9fb76c19f0a"
-GO = shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 LIMIT = 60
 CONTENT = random.Random(7).randbytes(3 << 20) + bytes(2 << 20)
 
-pytestmark = pytest.mark.skipif(not GO or not (CHECKOUT / ".git").exists(), reason="an older helper is built by Go, from the history of a checkout")
-
-
-def git(*words: str) -> bytes:
-    return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, check=False).stdout
-
-
-def build(source: Path, target: Path, *flags: str) -> Path:
-    command = [GO, "build", "-trimpath", "-buildvcs=false", *flags, "-o", str(target), "./cmd/pcopy"]
-    done = subprocess.run(command, cwd=source, env={**os.environ, "CGO_ENABLED": "0"}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return target
+pytestmark = pytest.mark.skipif(
+    not builds.GO or not (CHECKOUT / ".git").exists(), reason="an older helper is built by Go, from the history of a checkout"
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,23 +50,12 @@ def ours() -> Path:
 
 @pytest.fixture(scope="module")
 def older(place: Path) -> Path:
-    release = git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD~1").decode().strip()
-    packed = git("archive", release or BEFORE, "helper")
-    if not packed:
-        pytest.skip(f"the history of this checkout does not reach to {release or BEFORE}: fetch it whole")
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(place / "older")
-    return build(place / "older" / "helper", place / "theirs")
+    return builds.build_older(place) or pytest.skip("the history of this checkout does not reach to an older helper: fetch it whole")
 
 
 @pytest.fixture(scope="module")
 def of_the_future(place: Path) -> Path:
-    wire = HELPER / "internal" / "wire" / "wire.go"
-    text, changed = re.subn(r"(?m)^(\t(?:Min|Max)Version) = 1$", r"\1 = 9", wire.read_text(encoding="utf-8"))
-    assert changed == 2
-    (place / "wire.go").write_text(text, encoding="utf-8")
-    (place / "overlay.json").write_text(json.dumps({"Replace": {str(wire): str(place / "wire.go")}}), encoding="utf-8")
-    return build(HELPER, place / "future", f"-overlay={place / 'overlay.json'}")
+    return builds.build_numbered(place, "future", builds.WIRE, 9)
 
 
 class Side:

@@ -32,9 +32,10 @@ def test_a_scenarios_tests_are_collected(scenario):
     collect(scenario, "tests", MOLECULE_SCENARIO_DIRECTORY=str(scenario))
 
 
-def test_those_of_the_execution_environment_are_collected():
-    """No part of the suite runs them: `make test-environment` does."""
-    collect(CHECKOUT, "-c", "tests/pytest.ini", "tests/environment")
+@pytest.mark.parametrize("folder", ["environment", "newcomer"])
+def test_those_with_hosts_of_their_own_are_collected(folder):
+    """`make test-environment` alone runs the first, and the suite not always the second."""
+    collect(CHECKOUT, "-c", "tests/pytest.ini", f"tests/{folder}")
 
 
 def test_there_are_scenarios():

@@ -702,6 +702,8 @@ FAULTS = [
     ("action_script", put("here.workload.criu_configuration", "/etc/own.conf"), "shop has a CRIU configuration of its own (/etc/own.conf)"),
     ("pcopy", put("there.host.pcopy.installed", False), "the helper pcopy is missing on node2: apply the role livefleet.handover.pcopy to it"),
     ("pcopy", put("here.host.pcopy.interface", 0), "pcopy on node1 is older than this collection, and does not know all that is asked of it: apply the role"),
+    ("pcopy", both(put("there.host.pcopy.interface", 0), put("here.host.pcopy.needs", {"live": ["settings"]}), put("there.host.pcopy.can", [])),
+     "pcopy on node2 is older than this collection, and does not know all that is asked of it: apply the role"),
     ("pcopy", put("there.host.pcopy.protocol", 2), "pcopy speaks protocol 1 on node1 and 2 on node2"),
     ("pcopy", both(put("here.host.pcopy.needs", {"live": ["settings", "own-links"]}), put("there.host.pcopy.can", ["settings"])),
      "pcopy on node2 is older than on node1, and cannot take all that it would send (own-links): apply the role livefleet.handover.pcopy to both"),
