@@ -58,6 +58,12 @@ options:
       - Whether it is also told if the host has a KVM guest of that name.
     type: bool
     default: false
+  disks:
+    description:
+      - With O(driver=docker), whether the image volumes below its mounts are told, too, as of podman's containers in any case, and several containers that
+        are named together or by their project. Snapshots and backups need it.
+    type: bool
+    default: false
   timeout:
     description:
       - Seconds that the whole module may take.
