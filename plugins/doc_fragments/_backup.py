@@ -64,7 +64,7 @@ options:
   before:
     description:
       - A shell command on the host that runs before the file systems stand still, such as a database's own checkpoint. If it fails, no backup is taken.
-      - If not given, the command of a container's label C(livefleet.handover.backup.before), which runs in the container, by C(sh) and the C(exec) of its engine.
+      - If not given, the command of a container's label C(livefleet.handover.backup.before), which runs in the container by C(sh).
     type: str
   after:
     description:

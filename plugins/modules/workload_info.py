@@ -60,8 +60,8 @@ options:
     default: false
   disks:
     description:
-      - With O(driver=docker), whether the image volumes below its mounts are told, too, as of podman's containers in any case, and several containers that
-        are named together or by their project. Snapshots and backups need it.
+      - With O(driver=docker), whether the image volumes below its mounts are told, too. Of podman's containers they are in any case.
+      - Several containers, named together or by their project, are told with it. Snapshots and backups need that.
     type: bool
     default: false
   timeout:

@@ -25,8 +25,8 @@ import fleet as hosts
 
 IMAGE = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))["scenario_image"]
 NAME, BESIDE = "books", "till"
-# An image volume, mounted by its path; and a plain one of Docker's.
-DISK, PLAIN = "booksdata", "booksplain"
+# An image volume, mounted by its path and by a volume that is bound to it; and a plain one of Docker's.
+DISK, BOUND, PLAIN = "booksdata", "booksbound", "booksplain"
 MOUNTED = f"/var/lib/handover/mnt/{DISK}"
 DISK_IMAGE = f"/var/lib/handover/volumes/{DISK}.img"
 SNAPSHOTS, REPOSITORY = "/var/lib/handover/snapshots", "/var/lib/handover/test-backups"
@@ -70,7 +70,8 @@ class Keeper:
         assert play.end() == 0, play.text[-4000:]
 
     def start(self) -> None:
-        disks = f"--volume {MOUNTED}:/data --volume {PLAIN}:/plain"
+        self.run(f"docker volume create --opt type=none --opt o=bind --opt device={MOUNTED} {BOUND}")
+        disks = f"--volume {MOUNTED}:/data --volume {BOUND}:/bound --volume {PLAIN}:/plain"
         self.run(f"docker run --detach --restart always --stop-timeout 1 --name {NAME} --network none {disks} {IMAGE} sh -c '{WRITES}'")
         self.run(f"docker run --detach --name {BESIDE} --network none --volume {BESIDE}:/plain {IMAGE} heartbeat -file /plain/heartbeat -sync 10")
 
@@ -89,7 +90,7 @@ class Keeper:
         return self.run(f"ls {SNAPSHOTS}/{NAME}").split()
 
     def clean(self) -> None:
-        self.host.ask(f"docker rm --force --volumes {NAME} {BESIDE}; docker volume rm --force {PLAIN} {BESIDE}")
+        self.host.ask(f"docker rm --force --volumes {NAME} {BESIDE}; docker volume rm --force {BOUND} {PLAIN} {BESIDE}")
         places = " ".join(f"{SNAPSHOTS}/{place}{name}" for name in (NAME, BESIDE) for place in ("", ".disks/", ".mounted/", ".brought/"))
         self.host.ask(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; umount {SNAPSHOTS}/.mounted/{NAME}/*/*")
         self.volume("absent")
@@ -132,7 +133,7 @@ def test_a_snapshot_of_several_while_they_run_and_a_mistake_undone(keeper: Keepe
     text = keeper.refuses("rollback", handover_snapshot="before", handover_destination="dock2")
     assert "goes back on its own host alone" in text
     keeper.does("rollback", handover_snapshot="before")
-    assert keeper.say("cat /data/said /plain/said; ls /plain").split()[:2] == ["then", "then"]
+    assert keeper.say("cat /data/said /bound/said /plain/said").split() == ["then"] * 3
     assert "later" not in keeper.say("ls /plain")
     keeper.is_whole()
     (undo,) = [name for name in keeper.names() if name.startswith("undo-")]

@@ -41,7 +41,7 @@ def _docker(module: AnsibleModule) -> Result:
     return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}
 
 
-def _of_docker(runtime: Runtime, look: t.Any) -> tuple[t.Dict[str, t.Any], t.Dict[str, t.Any]]:
+def _of_docker(runtime: Runtime, look: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     """A container and what Docker offers, with the facts that the kernel has."""
     from . import docker_live
 

@@ -158,9 +158,7 @@ class SnapshotTaker:
             part.store.delete(name)  # what a killed run has left under the name
         # Without a tracker between two snapshots each compares digests, and no write costs more.
         points = take(parts, name, ["--track=" + str(self.track).lower(), *([] if halt is None else halt.options(int(self.runtime.timeout)))])
-        return [
-            {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points
-        ]
+        return [{"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points]
 
     def _with_memory(self, name: str, subject: Subject, facts: Facts, folder: str) -> Facts:
         """It is dumped for the last pass over its disks, and the copy of the dump is made when it runs."""

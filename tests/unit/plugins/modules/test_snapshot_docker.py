@@ -130,9 +130,7 @@ def act(host, tmp_path):
 
 def test_its_disks_are_taken_while_it_runs(host, act, tmp_path):
     done = act()
-    assert host.said == [
-        ([{"name": "pg", "path": str(tmp_path / "pg.img")}], [{"name": "data", "path": str(tmp_path / "_data")}], "/sys/fs/cgroup/docker")
-    ]
+    assert host.said == [([{"name": "pg", "path": str(tmp_path / "pg.img")}], [{"name": "data", "path": str(tmp_path / "_data")}], "/sys/fs/cgroup/docker")]
     assert done["snapshot"]["driver"] == "docker" and done["snapshot"]["running"] and not done["snapshot"]["memory"]
     assert done["warned"] == ["/etc/shop (/etc/shop) is no part of the snapshot of shop: put it in a volume of its own"]
     assert Snapshots(str(tmp_path / "root"), "shop").configuration("before")["name"] == "shop"

@@ -35,7 +35,7 @@ def test_the_first_is_whole_and_the_next_begins_at_its_checkpoint(guest_host, ta
     vda, vdb = guest_host.pulled[0]["disks"]
     assert (vda["bitmap"], vda["why"], vda["checkpoint"]) == ("", backup_xml.NO_CHECKPOINT, one)
     assert (vdb["bitmap"], vdb["why"], vdb["checkpoint"]) == ("", "an image of the format raw keeps no list of what was written", "")
-    assert "<disk name=\"sda\" backup=\"no\" />" in guest_host.begun
+    assert '<disk name="sda" backup="no" />' in guest_host.begun
     document = json.loads(guest_host.files["configuration.json"])
     assert (document["kind"], document["definition"]) == ("KVM guest", guest_host.domain())
     record = json.loads(guest_host.files["backup.json"])
