@@ -21,7 +21,7 @@ from ..._docker.checks import STOPPED
 from ..._docker.kept_policy import KeptPolicy
 from ..._podman.copies.engine import Facts, looked
 from ..._podman.halted import look_for_move
-from .. import docker_disks
+from .. import docker_disks, docker_rows
 from ..steps import STEPS
 
 
@@ -35,10 +35,17 @@ class DockerEngine:
         self.runtime = runtime
         self.docker = Docker(runtime)
 
+    def _look_for_daemon(self) -> None:
+        """A question would start one that is down, and with it each container of a restart policy: a timer asks, too, when nobody is there."""
+        if not docker_rows.runs(self.runtime):
+            raise HandoverError("Docker does not run on this host, and a question would start it: see `systemctl status docker`, and start it first")
+
     def listed(self) -> list[Facts]:
+        self._look_for_daemon()
         return [{**each, "Names": [facts_of.name_of(each)]} for each in self.docker.containers()]
 
     def look(self, module: AnsibleModule, word: str) -> Result:
+        self._look_for_daemon()
         result = looked(in_turn(module, STEPS, [{"workload_info": {"workload": word, "driver": DOCKER, "disks": True}}]))
         # A daemon that does not answer has not said that the container is not there.
         if not result["workload"]["exists"] and result["problems"]:

@@ -136,7 +136,11 @@ def looked(result: Result) -> Result:
 def demand_own(root: str, names: t.Iterable[str], engine: Engine) -> None:
     """An error where the snapshots of a name are those of another engine's container: the copies of a name have one place."""
     for name in names:
-        for record in Snapshots(root, name).all():
+        try:
+            records = Snapshots(root, name).all()
+        except HandoverError:
+            continue  # one that cannot be read is told where it is needed, and keeps nobody from the others
+        for record in records:
             demand_same("the snapshots of {0} in {1}".format(name, root), record, engine, "or have the others in another folder (snapshot_root)")
 
 

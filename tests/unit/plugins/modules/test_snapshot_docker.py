@@ -33,6 +33,7 @@ class Host:
         self.state, self.policy, self.auto_remove, self.binds = "running", "always", False, None
         self.said = []
         self.fails = ""
+        self.runs = True
         self.users = []
         self.volumes = [{"Name": "data", "Driver": "local", "Options": None}, {"Name": "disk", "Driver": "local", "Options": {"device": "/mnt/disk"}}]
         self.mounts = [
@@ -109,6 +110,7 @@ def host(monkeypatch, tmp_path):
     monkeypatch.setattr(kept_policy, "FOLDER", str(tmp_path / "policies"))
     monkeypatch.setattr(gate, "obstacle", lambda: "")
     monkeypatch.setattr(docker_engine, "look_for_move", lambda runtime, name: None)
+    monkeypatch.setattr(docker_engine.docker_rows, "runs", lambda runtime: fake.runs)
     monkeypatch.setattr(snapshots, "has_libvirt", lambda runtime: False)
     return fake
 
@@ -259,6 +261,21 @@ def test_an_image_volume_is_found_below_a_path_and_below_a_bound_volume(monkeypa
         ],
     })  # fmt: skip
     assert [(mount["image_volume"] or {}).get("image") for mount in found["mounts"]] == ["/mnt/a@mounts", "/mnt/b@mounts", None]
+
+
+def test_a_daemon_that_is_down_is_not_asked(host, act, monkeypatch):
+    host.runs = False
+    monkeypatch.setattr(Docker, "get", lambda self, *path, **query: pytest.fail("it was asked, and is started for that"))
+    module = types.SimpleNamespace(params={"workload": "shop", "timeout": 9, "driver": "docker"}, check_mode=False)
+    for question in (act, lambda: docker_engine.DockerEngine(Runtime(module, 9)).look(module, "shop")):
+        with pytest.raises(HandoverError, match="Docker does not run on this host, and a question would start it"):
+            question()
+
+
+def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(host, act, tmp_path):
+    (tmp_path / "root" / "shop" / "old").mkdir(parents=True)
+    (tmp_path / "root" / "shop" / "old" / "snapshot.json").write_text("{")
+    assert act()["snapshot"]["name"] == "before"
 
 
 def test_a_daemon_that_does_not_answer_has_not_said_that_it_is_gone(host, monkeypatch):
