@@ -67,7 +67,7 @@ class DockerEngine:
         volumes = self.docker.volumes()
         return {each["Name"]: (each.get("Options") or {}).get("device") or "" for each in volumes if each.get("Options") or each.get("Driver") != "local"}
 
-    def places(self, facts: Facts) -> set[str]:
+    def places(self, facts: t.Mapping[str, t.Any]) -> set[str]:
         devices = self.devices()
         bound = {mount["source"] if mount["type"] == "bind" else devices.get(mount["name"], "") for mount in facts["mounts"]}
         return bound - {""}
@@ -84,7 +84,7 @@ class DockerEngine:
             "copy and take its files".format(name)
         )
 
-    def look_for_end(self, facts: Facts, volumes: t.Sequence[Facts]) -> None:
+    def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         if facts["auto_remove"]:
             raise HandoverError("{0} was created with --rm, and Docker removes it when it ends: create it without, and go back then".format(facts["name"]))
         # The gate knows the folder below a volume by its mark, and not one that Docker makes in it.
@@ -98,7 +98,7 @@ class DockerEngine:
         if obstacle:
             raise HandoverError("Docker could start {0} on half of a rollback, since {1}: {2}".format(facts["name"], obstacle, gate.CURE))
 
-    def end(self, facts: Facts, kill: bool) -> None:
+    def end(self, facts: t.Mapping[str, t.Any], kill: bool) -> None:
         """One that is stopped, too, may be started by its policy when the daemon is."""
         policy = KeptPolicy(self.docker, facts["id"])
         policy.take_off()

@@ -43,7 +43,7 @@ class Engine(t.Protocol):
     def devices(self) -> dict[str, str]:
         """The volumes that are no plain folders, each with the device that it mounts."""
 
-    def places(self, facts: Facts) -> set[str]:
+    def places(self, facts: t.Mapping[str, t.Any]) -> set[str]:
         """Folders of the host that a container mounts, whether a file system is mounted there or not."""
 
     def users_of_volume(self, name: str) -> list[str]:
@@ -55,10 +55,10 @@ class Engine(t.Protocol):
     def look_for_making(self, name: str) -> None:
         """An error where no container is made from a copy."""
 
-    def look_for_end(self, facts: Facts, volumes: t.Sequence[Facts]) -> None:
+    def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         """An error where it would not be there any more when it has ended, or could start while its image volumes are not mounted."""
 
-    def end(self, facts: Facts, kill: bool) -> None:
+    def end(self, facts: t.Mapping[str, t.Any], kill: bool) -> None:
         """Ends one that runs. Nothing starts it until it goes on."""
 
     def go_on(self, name: str, start: bool) -> None:
@@ -95,7 +95,7 @@ class PodmanEngine:
     def devices(self) -> dict[str, str]:
         return {volume["Name"]: volume["Options"].get("device") or "" for volume in self.podman.volumes() if volume.get("Options")}
 
-    def places(self, facts: Facts) -> set[str]:
+    def places(self, facts: t.Mapping[str, t.Any]) -> set[str]:
         devices = self.devices()
         bound = {devices.get(mount["name"], "") for mount in facts["mounts"] if mount["type"] == "volume"}
         return {*bound, str(facts.get("rootfs") or "").rstrip("/")} - {""}  # its root may be one
@@ -109,10 +109,10 @@ class PodmanEngine:
     def look_for_making(self, name: str) -> None:
         """The clone's way makes one."""
 
-    def look_for_end(self, facts: Facts, volumes: t.Sequence[Facts]) -> None:
+    def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         """Its unit makes it again where it was removed."""
 
-    def end(self, facts: Facts, kill: bool) -> None:
+    def end(self, facts: t.Mapping[str, t.Any], kill: bool) -> None:
         """Nothing starts it on volumes that are not in place."""
         if facts["state"] not in STOPPED:
             self.podman.run("kill" if kill else "stop", facts["name"])
