@@ -18,7 +18,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import gate, kept_policy
 from ansible_collections.livefleet.handover.plugins.module_utils._docker.api import Docker
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_disks
-from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import docker_engine, engines, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import cloner, docker_engine, engines, snapshots
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_adopter, backup_taker, engine as of_engine
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshots import image_volumes
 
@@ -243,6 +243,25 @@ def test_the_copies_of_a_name_are_of_one_engine(host, tmp_path, record, driver, 
     engine = engines.ENGINES[driver](Runtime(types.SimpleNamespace(), 9))
     with pytest.raises(HandoverError, match=said):
         of_engine.demand_own(str(tmp_path / "root"), ["shop"], engine)
+
+
+def test_a_snapshot_is_refused_where_those_of_podmans_container_are(host, act, tmp_path):
+    kept = Snapshots(str(tmp_path / "root"), "shop")
+    kept.begin("one")
+    kept.finish("one", {"name": "one", "taken": "2026"})
+    for state in ("present", "staged", "absent"):
+        with pytest.raises(HandoverError, match="are of a container of the driver podman"):
+            act(name="one", state=state)
+    assert host.said == [] and kept.has("one")
+
+
+def test_no_clone_is_made_of_one(host, tmp_path):
+    kept = Snapshots(str(tmp_path / "root"), "shop")
+    kept.begin("one")
+    kept.finish("one", {"name": "one", "taken": "2026", "driver": "docker"})
+    params = {"workload": "shop", "snapshot": "one", "name": "try", "state": "present", "root": str(tmp_path / "root"), "repository": "", "macs": [], "timeout": 9}
+    with pytest.raises(HandoverError, match="shop is a container of Docker's, and none is made from a copy"):
+        cloner.clone(types.SimpleNamespace(params=params, check_mode=False))
 
 
 def test_the_choices_are_the_engines_that_there_are():
