@@ -256,10 +256,11 @@ def test_a_snapshot_is_refused_where_those_of_podmans_container_are(host, act, t
 
 
 def test_no_clone_is_made_of_one(host, tmp_path):
-    kept = Snapshots(str(tmp_path / "root"), "shop")
+    kept_in = str(tmp_path / "root")
+    kept = Snapshots(kept_in, "shop")
     kept.begin("one")
     kept.finish("one", {"name": "one", "taken": "2026", "driver": "docker"})
-    params = {"workload": "shop", "snapshot": "one", "name": "try", "state": "present", "root": str(tmp_path / "root"), "repository": "", "macs": [], "timeout": 9}
+    params = {"workload": "shop", "snapshot": "one", "name": "try", "state": "present", "root": kept_in, "repository": "", "macs": [], "timeout": 9}
     with pytest.raises(HandoverError, match="shop is a container of Docker's, and none is made from a copy"):
         cloner.clone(types.SimpleNamespace(params=params, check_mode=False))
 
