@@ -12,6 +12,13 @@ class ModuleDocFragment:
 
     DOCUMENTATION = r"""
 options:
+  driver:
+    description:
+      - The engine that runs the container. It says whose is meant where podman and Docker have one of the name. The backups of Docker's containers have
+        their disks alone.
+    type: str
+    choices: [docker, podman]
+    default: podman
   keep:
     description:
       - How many backups are kept. Each period keeps the last backup of each of so many hours, days and so on that have one, in the host's time zone.
@@ -57,7 +64,7 @@ options:
   before:
     description:
       - A shell command on the host that runs before the file systems stand still, such as a database's own checkpoint. If it fails, no backup is taken.
-      - If not given, the command of a container's label C(livefleet.handover.backup.before), which runs in the container, by C(podman exec) and C(sh).
+      - If not given, the command of a container's label C(livefleet.handover.backup.before), which runs in the container by C(sh).
     type: str
   after:
     description:

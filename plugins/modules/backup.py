@@ -70,7 +70,7 @@ options:
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)
-  - podman on the host, or libvirt 7.0 and QEMU 5.2 or newer
+  - podman or Docker on the host, or libvirt 7.0 and QEMU 5.2 or newer
 
 seealso:
   - module: livefleet.handover.backup_info

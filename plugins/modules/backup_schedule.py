@@ -60,7 +60,7 @@ options:
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)
-  - podman and systemd on the host
+  - podman or Docker, and systemd on the host
 
 seealso:
   - module: livefleet.handover.backup

@@ -41,6 +41,12 @@ options:
       - Name of the container that the backup is of.
     type: str
     required: true
+  driver:
+    description:
+      - The engine that runs the container. A backup of another engine's is refused.
+    type: str
+    choices: [docker, podman]
+    default: podman
   backup:
     description:
       - Its name, its ID, or the beginning of one. The latest if not given.
@@ -66,7 +72,7 @@ options:
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)
-  - podman on the host
+  - podman or Docker on the host
 
 seealso:
   - module: livefleet.handover.backup
@@ -117,6 +123,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
 from ..module_utils._core.snapshot_records import ROOT
+from ..module_utils._drivers.copies.engines import ARGUMENT, engine_of
 from ..module_utils._podman.copies.backup_adopter import adopt
 
 
@@ -126,6 +133,7 @@ def main() -> None:
         argument_spec={
             "repository": {"type": "path", "required": True},
             "workload": {"type": "str", "required": True},
+            "driver": ARGUMENT,
             "backup": {"type": "str", "default": ""},
             "memory": {"type": "bool", "default": False},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -134,7 +142,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    finish(module, lambda: adopt(module), module.params["repository"])
+    finish(module, lambda: adopt(module, engine_of(module)), module.params["repository"])
 
 
 if __name__ == "__main__":

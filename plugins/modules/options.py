@@ -66,7 +66,7 @@ notes:
   - >-
     C(handover_disks), of kvm_migrate, kvm_cache. Targets of the disks to copy.
   - >-
-    C(handover_driver), of migrate. The engine that runs the workload.
+    C(handover_driver), of migrate, snapshot, rollback, backup, backup_restore. The engine that runs the workload.
   - >-
     C(handover_empty), of move, drain, refill. Hosts from which everything is to move.
   - >-

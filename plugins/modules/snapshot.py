@@ -66,9 +66,17 @@ options:
     type: str
     choices: [present, mounted, unmounted, staged, placed, restored, absent]
     default: present
+  driver:
+    description:
+      - The engine that runs the container. It says whose is meant where podman and Docker have one of the name. Snapshots in one O(root) are of one of
+        the two alone.
+    type: str
+    choices: [docker, podman]
+    default: podman
   memory:
     description:
-      - V(present), whether the memory and the container's own layer are taken too. V(restored), whether they are brought back.
+      - V(present), whether the memory and the container's own layer are taken too. V(restored), whether they are brought back. Not of a container of
+        Docker's.
     type: bool
     default: false
   configuration:
@@ -124,7 +132,7 @@ options:
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)
-  - podman on the host, or libvirt 7.0, QEMU 5.2 or newer and qemu-nbd
+  - podman or Docker on the host, or libvirt 7.0, QEMU 5.2 or newer and qemu-nbd
 
 seealso:
   - module: livefleet.handover.snapshot_info
@@ -198,6 +206,7 @@ snapshot:
 from ..module_utils._core.runtime import finish
 from ..module_utils._core.snapshot_records import ROOT
 from ..module_utils._core.step import discreet
+from ..module_utils._drivers.copies.engines import ARGUMENT
 from ..module_utils._drivers.copies.snapshots import act
 
 
@@ -208,6 +217,7 @@ def main() -> None:
             "workload": {"type": "str", "required": True},
             "name": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["present", "mounted", "unmounted", "staged", "placed", "restored", "absent"], "default": "present"},
+            "driver": ARGUMENT,
             "memory": {"type": "bool", "default": False},
             "configuration": {"type": "dict", "default": {}},
             "keep": {"type": "bool", "default": False},

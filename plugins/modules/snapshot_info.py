@@ -27,6 +27,12 @@ options:
       - Name of the container or guest; or of several containers, as V(db+web), of a pod, or of a project of compose.
     type: str
     required: true
+  driver:
+    description:
+      - The engine that runs the containers. A pod or project is looked for in it.
+    type: str
+    choices: [docker, podman]
+    default: podman
 
 seealso:
   - module: livefleet.handover.snapshot
@@ -65,6 +71,7 @@ from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime, finish
 from ..module_utils._core.snapshot_mounts import SnapshotMounts
 from ..module_utils._core.snapshot_records import ROOT, Snapshots
+from ..module_utils._drivers.copies.engines import ARGUMENT
 from ..module_utils._drivers.copies.snapshots import members
 
 TIMEOUT = 60
@@ -95,7 +102,7 @@ def _tree(module: AnsibleModule, name: str) -> dict[str, dict[str, t.Any]]:
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
-        argument_spec={"workload": {"type": "str", "required": True}, "root": {"type": "path", "default": ROOT}},
+        argument_spec={"workload": {"type": "str", "required": True}, "driver": ARGUMENT, "root": {"type": "path", "default": ROOT}},
         supports_check_mode=True,
     )
     finish(module, lambda: look(module), module.params["workload"])

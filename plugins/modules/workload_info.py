@@ -58,6 +58,12 @@ options:
       - Whether it is also told if the host has a KVM guest of that name.
     type: bool
     default: false
+  disks:
+    description:
+      - With O(driver=docker), whether the image volumes below its mounts are told, too. Of podman's containers they are in any case.
+      - Several containers, named together or by their project, are told with it. Snapshots and backups need that.
+    type: bool
+    default: false
   timeout:
     description:
       - Seconds that the whole module may take.

@@ -31,6 +31,16 @@ class Look:
         self.installed = os.path.exists(SOCKET)
         self.problems: list[str] = []
 
+    def of(self, word: str) -> Look:
+        """The same for another container; what cannot be learned stands with the rest."""
+        other = Look(self.runtime, word)
+        other.problems = self.problems
+        return other
+
+    def listed(self) -> Documents:
+        """All containers, each with its name as it is written elsewhere."""
+        return [{**each, "Names": [facts_of.name_of(each)]} for each in (self.ask(self.docker.containers, []) if self.installed else [])]
+
     def brief(self) -> dict[str, t.Any]:
         """Whether it is there and runs."""
         return self._brief(facts_of.resolve(self.ask(self.docker.containers, []) if self.installed else [], self.word))

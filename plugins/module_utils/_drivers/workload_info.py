@@ -15,6 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from .._core.runtime import HandoverError, Runtime
 from .._core.step import Part, Result, Step
+from .._podman import groups
 from .._podman.bind_facts import of_mount
 from .._podman.host_offer import HostOffer
 from .._podman.podman import Podman
@@ -24,13 +25,26 @@ from .._podman.steps import workload_info as podman
 def _docker(module: AnsibleModule) -> Result:
     """A container of Docker's. The part of the host that is no engine's is asked for as for any other."""
     from .._docker.look import Look
-    from . import docker_live
 
     runtime = Runtime(module, module.params["timeout"])
     look = Look(runtime, module.params["workload"])
     offer = HostOffer(runtime, Podman(runtime), module.params, look.ask)
     if module.params["brief"]:
         return {"changed": False, "workload": look.brief(), "sessions": offer.sessions(), "problems": look.problems}
+    workload, docker = _of_docker(runtime, look)
+    if module.params["disks"]:
+        from . import docker_disks
+
+        names = groups.names(groups.resolve(look.listed(), look.word)[1]) if not workload["exists"] else []
+        members = [_of_docker(runtime, look.of(name))[0] for name in names]
+        workload = docker_disks.of_group(look.word, list(map(docker_disks.with_disks, members))) if members else docker_disks.with_disks(workload)
+    return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}
+
+
+def _of_docker(runtime: Runtime, look: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """A container and what Docker offers, with the facts that the kernel has."""
+    from . import docker_live
+
     workload, docker = look.whole()
     workload.update(docker_live.STILL)
     for mount in workload.get("mounts", []):
@@ -38,7 +52,7 @@ def _docker(module: AnsibleModule) -> Result:
             mount.update(of_mount(mount["source"], mount["destination"], workload["pid"]))
     if workload["running"] and "inspect" in workload:
         workload.update(look.ask(lambda: docker_live.running(runtime, workload, workload["inspect"]), {}))
-    return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}
+    return workload, docker
 
 
 def _openvz(module: AnsibleModule) -> Result:
@@ -108,6 +122,7 @@ STEP = Step(
         **podman.STEP.arguments,
         "driver": {"type": "str", "choices": sorted(LOOKS), "default": "podman"},
         "guests": {"type": "bool", "default": False},
+        "disks": {"type": "bool", "default": False},
         "whole": {"type": "str", "choices": ["never", "here", "always"], "default": "never"},
     },
     run=_look,

@@ -50,14 +50,14 @@ def left_out_of(container: t.Mapping[str, t.Any]) -> list[str]:
     """The places that it can write to, and that no copy has."""
     taken = {folder["name"] for folder in folders(container)}
     return [
-        "{0} ({1})".format(mount["destination"], _source_of(mount))
+        "{0} ({1})".format(mount["destination"], _source_of(mount, container.get("engine") or "podman's"))
         for mount in container.get("mounts") or []
         if not mount.get("read_only") and (layered(mount) or not mount.get("image_volume") and mount.get("name") not in taken)
     ]
 
 
-def _source_of(mount: t.Mapping[str, t.Any]) -> str:
+def _source_of(mount: t.Mapping[str, t.Any], engine: str) -> str:
     """What a mount's files are of, in words."""
     if layered(mount):
         return "an overlay of podman's"
-    return "podman's volume " + mount["name"] if mount["type"] == "volume" else mount["source"]
+    return "{0} volume {1}".format(engine, mount["name"]) if mount["type"] == "volume" else mount["source"] or mount["type"]

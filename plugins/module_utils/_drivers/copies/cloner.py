@@ -20,6 +20,7 @@ from ..._kvm.guests import state_of
 from ..._podman import workload
 from ..._podman.copies.clone_maker import CloneMaker
 from ..._podman.podman import Podman
+from .engines import of_record
 
 
 def clone(module: AnsibleModule) -> dict[str, t.Any]:
@@ -29,6 +30,8 @@ def clone(module: AnsibleModule) -> dict[str, t.Any]:
     if not _of_a_guest(runtime, params):
         if params["macs"]:
             raise HandoverError("{0} is a container, and podman draws its hardware addresses: leave clone_macs away".format(params["workload"]))
+        if params["state"] == "present" and Snapshots(params["root"], params["workload"]).has(params["snapshot"]):
+            of_record(Snapshots(params["root"], params["workload"]).read(params["snapshot"]))(runtime).look_for_making(params["workload"])
         return CloneMaker(module).run()
     if runtime.find("podman") is not None and workload.find(Podman(runtime).containers(), params["name"]) is not None:
         raise HandoverError("{0} is a container of this host, and a guest of that name could not be told from it: choose another name".format(params["name"]))

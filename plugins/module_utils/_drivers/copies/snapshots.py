@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A name is a container or a KVM guest of this host. Its snapshots are the concern of the one that knows it."""
+"""A name is a container or a KVM guest of this host. Its snapshots are the concern of the one that knows it, and of the engine that the driver names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ..._kvm.guests import URI, has_libvirt
 from ..._kvm.libvirt import Libvirt
 from ..._podman import groups, workload
 from ..._podman.copies import snapshot_group
-from ..._podman.podman import Podman
+from ..._podman.copies.engine import demand_own
+from . import engines
 from .taker import demand_no_push
 
 # The states in which the workload itself is needed, and not its snapshot alone.
@@ -29,8 +30,10 @@ def act(module: AnsibleModule) -> dict[str, t.Any]:
     """One snapshot of a guest, of a container, or of all containers that the word names."""
     runtime = Runtime(module, module.params["timeout"])
     word = module.params["workload"]
-    containers = _containers(runtime)
+    engine_of = engines.engine_of(module)
+    containers = _containers(runtime, module)
     names = groups.members(containers, word)
+    demand_own(module.params["root"], names, engine_of(runtime))
     if len(names) > 1:
         mixed = [name for name in names if _is_guest(runtime, name, containers)]
         if mixed:
@@ -38,17 +41,17 @@ def act(module: AnsibleModule) -> dict[str, t.Any]:
     elif _of_a_guest(module.params, lambda: _is_guest(runtime, word, containers)):
         return GuestSnapshot(module).run()
     demand_no_push(module)
-    return snapshot_group.act(module)
+    return snapshot_group.act(module, engine_of)
 
 
 def members(module: AnsibleModule, seconds: int) -> list[str]:
     """The workloads that a word names."""
-    return groups.members(_containers(Runtime(module, seconds)), module.params["workload"])
+    return groups.members(_containers(Runtime(module, seconds), module), module.params["workload"])
 
 
-def _containers(runtime: Runtime) -> list[dict[str, t.Any]]:
-    """A host of guests alone has no podman."""
-    return Podman(runtime).containers() if runtime.find("podman") is not None else []
+def _containers(runtime: Runtime, module: AnsibleModule) -> list[dict[str, t.Any]]:
+    """A host of guests alone has no engine."""
+    return engines.engine_of(module)(runtime).listed() if runtime.find(engines.driver_of(module)) is not None else []
 
 
 def _of_a_guest(params: t.Mapping[str, t.Any], is_guest: t.Callable[[], bool]) -> bool:

@@ -17,7 +17,7 @@ from ..._kvm.guests import URI, has_libvirt
 from ..._kvm.libvirt import Libvirt
 from ..._podman import workload
 from ..._podman.copies.backup_taker import BackupTaker
-from ..._podman.podman import Podman
+from .engines import driver_of, engine_of
 
 
 class Taker(t.Protocol):
@@ -33,7 +33,7 @@ def taker(module: AnsibleModule) -> Taker:
     runtime = Runtime(module, module.params["timeout"])
     if not has_libvirt(runtime):
         return _of_a_container(module)
-    container = runtime.find("podman") is not None and workload.find(Podman(runtime).containers(), name) is not None
+    container = runtime.find(driver_of(module)) is not None and workload.find(engine_of(module)(runtime).listed(), name) is not None
     try:
         guest = name in Libvirt(runtime, URI).names()
     except HandoverError:
@@ -50,7 +50,7 @@ def taker(module: AnsibleModule) -> Taker:
 
 def _of_a_container(module: AnsibleModule) -> Taker:
     demand_no_push(module)
-    return BackupTaker(module)
+    return BackupTaker(module, engine_of(module))
 
 
 def demand_no_push(module: AnsibleModule) -> None:

@@ -22,7 +22,7 @@ from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_records import Snapshots
 from .. import workload
-from ..podman import Podman
+from .engine import EngineOf, PodmanEngine, demand_same
 from .memory_return import look_for_memory, unpack
 
 # Below the folder of snapshots: backups from another host.
@@ -31,7 +31,7 @@ BROUGHT = ".brought"
 PREFIX = "backup-"
 
 
-def adopt(module: AnsibleModule) -> dict[str, t.Any]:
+def adopt(module: AnsibleModule, engine_of: EngineOf = PodmanEngine) -> dict[str, t.Any]:
     """Makes the record, or forgets it."""
     params = module.params
     runtime = Runtime(module, params["timeout"])
@@ -46,7 +46,13 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
         if memory:
             raise HandoverError("{0} is a KVM guest, and its backup has no memory: leave handover_memory away".format(params["workload"]))
         return {"changed": False, **told, "kind": GUEST, "exists": False}
-    here = workload.find(Podman(runtime).containers(), params["workload"])
+    engine = engine_of(runtime)
+    demand_same("the backups of {0} in {1}".format(params["workload"], params["repository"]), record, engine, "or choose another backup")
+    if memory:
+        engine.look_for_memory(params["workload"])
+    here = workload.find(engine.listed(), params["workload"])
+    if wanted and here is None:
+        engine.look_for_making(params["workload"])
     brought = os.path.join(params["root"], BROUGHT, params["workload"], point["id"]) if is_elsewhere(params["repository"]) else ""
     store = brought or backups.store.folder
     # One that a killed run has left may be of the place where the repository was mounted then.
@@ -108,4 +114,5 @@ def as_snapshot(name: str, point: Row, record: Row, store: str, memory: bool) ->
         "point": point["id"],
         "paused_ms": round(point["frozen_ms"]),
         "size": point["stored"],
+        **({"driver": record["driver"]} if "driver" in record else {}),
     }

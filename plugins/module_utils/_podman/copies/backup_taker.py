@@ -19,12 +19,11 @@ from ..._core.disk_store import CONFIGURATION, check_name, is_elsewhere
 from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
-from ..._core.step import in_turn
 from ..backup_moment import take_all
 from ..podman import Podman
 from ..snapshots import folders, image_volumes, left_out_of, look_for_cgroup, recorded
-from ..steps.table import STEPS
 from .backup_memory import look_for_memory, wants_memory
+from .engine import Engine, EngineOf, PodmanEngine, demand_same
 from .memory_fit import host_then
 from .memory_halt import MemoryHalt
 from .memory_in_place import HALTED, halt_of, why_halted
@@ -37,6 +36,7 @@ LABEL = "livefleet.handover.backup."
 ARGUMENTS: dict[str, t.Any] = {
     "workload": {"type": "str", "required": True},
     "repository": {"type": "path", "required": True},
+    "driver": {"type": "str", "choices": ["docker", "podman"], "default": "podman"},
     "name": {"type": "str"},
     "keep": {"type": "dict", "default": {}, "options": {period: {"type": "int"} for period in PERIODS}},
     "track": {"type": "bool", "default": True},
@@ -57,10 +57,11 @@ class NotHere(HandoverError):
 class BackupTaker:
     """One backup."""
 
-    def __init__(self, module: AnsibleModule) -> None:
+    def __init__(self, module: AnsibleModule, engine_of: EngineOf = PodmanEngine) -> None:
         self.module = module
         self.params = module.params
         self.runtime = Runtime(module, module.params["timeout"])
+        self.engine = engine_of(self.runtime)
         self.host: Document | None = None
 
     def run(self) -> dict[str, t.Any]:
@@ -80,7 +81,7 @@ class BackupTaker:
         for container in containers:
             look_for_cgroup(container)
         # The settings of an earlier timer have none.
-        memory = wants_memory(members, self.params.get("memory"), lambda member: why_halted(Podman(self.runtime), member))
+        memory = wants_memory(members, self.params.get("memory"), self._why_halted)
         backups = [Backups(Pcopy(self.runtime), self.params["repository"], container["name"]) for container in containers]
         known = [self._look(each) for each in backups]
         first = [container for container, there in zip(containers, known) if not there]
@@ -106,6 +107,10 @@ class BackupTaker:
         reasons = ["a backup of {0} was asked for".format(container["name"]) for container in containers]
         return {"changed": True, "reasons": reasons, "backups": taken, "left_out": [each for _name, each in left_out], "verdicts": verdicts}
 
+    def _why_halted(self, member: Document) -> str:
+        self.engine.look_for_memory(member["name"])
+        return why_halted(Podman(self.runtime), member)
+
     def _look(self, backups: Backups) -> list[Row]:
         """The backups that there are; an error where the name is one of theirs."""
         listed = backups.all()
@@ -113,11 +118,14 @@ class BackupTaker:
             raise HandoverError(
                 "there is a backup {0} of {1} in {2}: choose another name".format(self.params["name"], backups.workload, self.params["repository"])
             )
+        if listed and self.engine.mark:
+            subject = "the backups of {0} in {1}".format(backups.workload, self.params["repository"])
+            demand_same(subject, backups.document(listed[-1]["id"], RECORD), self.engine, "or have the others in another repository")
         return listed
 
     def _take(self, containers: t.Sequence[Document], backups: t.Sequence[Backups], memory: bool) -> list[Row]:
         host_of_memory, ran = self.host if memory else None, self.params.get("ran") or []
-        documents = [{CONFIGURATION: container, RECORD: _record(container, ran, host_of_memory)} for container in containers]
+        documents = [{CONFIGURATION: container, RECORD: _record(container, ran, host_of_memory, self.engine)} for container in containers]
         name = self.params["name"] or ""
         if not memory:
             return take_all(backups, containers, documents, name, self._options(containers))
@@ -139,13 +147,13 @@ class BackupTaker:
         return True
 
     def _container(self) -> Document:
-        result = in_turn(self.module, STEPS, [{"workload_info": {"workload": self.params["workload"]}}])
-        if "msg" in result:
-            raise HandoverError(result["msg"])
-        container, self.host = result["last"]["workload_info"]["workload"], result["last"]["workload_info"].get("host")
+        result = self.engine.look(self.module, self.params["workload"])
+        container, self.host = result["workload"], result.get("host")
         if not container["exists"]:
             raise NotHere(
-                "{0} is neither a container of podman's nor a guest of libvirt's on this host: name the host that it is on".format(self.params["workload"])
+                "{0} is neither a container of {1} nor a guest of libvirt's on this host: name the host that it is on".format(
+                    self.params["workload"], self.engine.whose
+                )
             )
         if container["held"]:
             raise HandoverError("{0} is being moved: wait until that has ended".format(container["name"]))
@@ -154,7 +162,7 @@ class BackupTaker:
     def _options(self, containers: t.Sequence[Document], halt: MemoryHalt | None = None) -> list[str]:
         """The helper's words. The archive of the memory takes its time beside the commands, of which each has its own limit then."""
         limit = self.params["hook_timeout"]
-        hooks = {when: self.params[when] or join(when, [inside(container, when) for container in containers]) for when in ("before", "after")}
+        hooks = {when: self.params[when] or join(when, [inside(self.engine, container, when) for container in containers]) for when in ("before", "after")}
         words = []
         if halt is not None:
             within = {when: shlex.join(["timeout", str(limit), "sh", "-c", command]) if command else "" for when, command in hooks.items()}
@@ -165,10 +173,10 @@ class BackupTaker:
         return [*options, *words, "--hook-limit={0}".format(limit), "--track=" + str(self.params["track"]).lower()]
 
 
-def inside(container: Document, when: str) -> str:
+def inside(engine: Engine, container: Document, when: str) -> str:
     """The command of a label. It runs in the container, for an image may bring labels, and nobody has asked for its commands on the host."""
     command = container["labels"].get(LABEL + when)
-    return "podman exec {0} sh -c {1}".format(shlex.quote(container["name"]), shlex.quote(command)) if command and container["running"] else ""
+    return engine.inside(container["name"], command) if command and container["running"] else ""
 
 
 def join(when: str, commands: t.Iterable[str]) -> str:
@@ -179,8 +187,9 @@ def join(when: str, commands: t.Iterable[str]) -> str:
     return "; ".join(["failed=0", *(command + " || failed=1" for command in given), "exit $failed"])
 
 
-def _record(container: Document, ran: t.Collection[str], host_of_memory: Document | None) -> Row:
+def _record(container: Document, ran: t.Collection[str], host_of_memory: Document | None, engine: Engine) -> Row:
     return {
+        **engine.mark,
         "workload": container["name"],
         "container": container["id"],
         "running": container["running"] or container["name"] in ran,

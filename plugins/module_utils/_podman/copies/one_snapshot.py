@@ -25,6 +25,7 @@ from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshots import image_volumes
 from . import memory_fit
+from .engine import EngineOf, PodmanEngine
 from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, point_of
 from .snapshot_taker import SnapshotTaker, Subject
 from .unit_return import UnitReturn, unit_of
@@ -35,13 +36,14 @@ Document = t.Mapping[str, t.Any]
 class Snapshot:
     """One snapshot of one container. One of several has its configuration from theirs."""
 
-    def __init__(self, module: AnsibleModule, workload: str = "", configuration: Document | None = None) -> None:
+    def __init__(self, module: AnsibleModule, workload: str = "", configuration: Document | None = None, engine_of: EngineOf = PodmanEngine) -> None:
         self.module = module
         self.params = module.params
         self.workload: str = workload or module.params["workload"]
         self.name: str = module.params["name"]
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
+        self.engine = engine_of(self.runtime)
         self.snapshots = Snapshots(module.params["root"], self.workload)
         self.disks = DiskStore.of(Pcopy(self.runtime), module.params["root"], self.workload)
         self.mounts = SnapshotMounts(module.params["root"], self.workload)
@@ -74,7 +76,7 @@ class Snapshot:
     def taker(self) -> SnapshotTaker:
         # What a way back keeps first has everything.
         along = self.params.get("with_configuration", True) or self.params["state"] != "present"
-        return SnapshotTaker(self.runtime, self.podman, self.params["root"], self.params["track"], along)
+        return SnapshotTaker(self.runtime, self.podman, self.params["root"], self.params["track"], along, self.engine)
 
     def _take(self, name: str, memory: bool) -> dict[str, t.Any] | None:
         subject = Subject(self.workload, self.configuration, self.volumes)
@@ -88,6 +90,8 @@ class Snapshot:
 
     def _record(self) -> dict[str, t.Any]:
         record = self.snapshots.read(self.name)
+        if self.params["memory"]:
+            self.engine.look_for_memory(self.workload)
         if self.params["memory"] and not record["memory"]:
             raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
         return record
@@ -112,6 +116,7 @@ class Snapshot:
             raise HandoverError(
                 "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
             )
+        self.engine.look_for_end(facts, record["volumes"])
         self._look_for_volumes(record, facts)
         self._look_where_it_is_written(record, facts)
         self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
@@ -132,26 +137,25 @@ class Snapshot:
             for path in copies.values():
                 rollback.remove(path + rollback.STAGED)
             raise
-        if facts["state"] not in STOPPED:
-            unit, kill = self._unit(), bool(self.params["memory"])
-            if unit is not None:
-                unit.end(self.workload, kill)
-            else:
-                self.podman.run("kill" if kill else "stop", self.workload)
-                self.podman.run("wait", self.workload)
+        unit, kill = self._unit(), bool(self.params["memory"])
+        if unit is None:
+            self.engine.end(facts, kill)
+        elif facts["state"] not in STOPPED:
+            unit.end(self.workload, kill)
 
     def _unit(self) -> UnitReturn | None:
         return unit_of(self.runtime, self.configuration, self.workload)
 
     def _look_for_volumes(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
-        """A volume that an earlier rollback has left unmounted is known by the place where podman looks for it."""
+        """A volume that an earlier rollback has left unmounted is known by the place where its engine looks for it."""
         mounted = {volume["image"] for volume in self.volumes}
-        names = {mount["name"] for mount in facts["mounts"] if mount["type"] == "volume"}
         taken = {volume["mountpoint"] for volume in self.volumes}
-        bound = [(volume.get("Options") or {}).get("device") for volume in self.podman.volumes() if volume["Name"] in names]
-        # Its root may be one.
-        places = {*bound, str(facts.get("rootfs") or "").rstrip("/")} - taken
-        missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted and volume["mountpoint"] not in places)
+        places = self.engine.places(facts)
+        missing = sorted(
+            volume["image"]
+            for volume in record["volumes"]
+            if volume["image"] not in mounted and (volume["mountpoint"] in taken or not any(_is_in(place, volume["mountpoint"]) for place in places))
+        )
         if missing:
             raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
 
@@ -162,7 +166,7 @@ class Snapshot:
     def _folders(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
         """The plain volumes of the snapshot, where the container has them now."""
         places = {mount["name"]: mount["source"] for mount in facts["mounts"] if mount["type"] == "volume"}
-        bound = {volume["Name"] for volume in self.podman.volumes() if volume.get("Options")} if record.get("folders") else set()
+        bound: t.Container[str] = self.engine.devices() if record.get("folders") else ()
         for folder in record.get("folders") or []:
             if folder["name"] in bound:
                 raise HandoverError(
@@ -171,7 +175,7 @@ class Snapshot:
                 )
             if folder["name"] not in places:
                 raise HandoverError("{0} does not have the volume {1} any more, which the snapshot {2} is of".format(self.workload, folder["name"], self.name))
-            others = sorted(set(self.podman.users_of_volume(folder["name"])) - {self.workload})
+            others = sorted(set(self.engine.users_of_volume(folder["name"])) - {self.workload})
             if others:
                 raise HandoverError(
                     "the volume {0} of {1} is {2}'s, too, by now, which would find other files in it: give each a volume of its own".format(
@@ -280,8 +284,8 @@ class Snapshot:
                 unit.hand_over(self.workload, lambda cgroup: go_on(self.runtime, self.workload, facts, cgroup))
         elif unit is not None:
             (unit.start if record["running"] else unit.rest)()
-        elif record["running"]:
-            self.podman.run("start", self.workload)
+        else:
+            self.engine.go_on(self.workload, record["running"])
         return record
 
     # mounted and unmounted
@@ -326,3 +330,8 @@ class Snapshot:
         self.snapshots.forget(self.name)
         if stored:
             self.disks.delete(self.name)
+
+
+def _is_in(place: str, folder: str) -> bool:
+    """Whether a place is a folder, or below it."""
+    return (place + "/").startswith(folder.rstrip("/") + "/")

@@ -15,6 +15,7 @@ from ..._core.snapshot_records import Snapshots, undo_name
 from .. import groups
 from ..podman import Podman
 from ..snapshots import left_out_of
+from .engine import EngineOf, PodmanEngine
 from .one_snapshot import Snapshot
 from .snapshot_taker import SnapshotTaker, subjects_of
 
@@ -25,17 +26,18 @@ BACK = ("staged", "placed", "restored")
 class Group:
     """The snapshots that several containers have under one name."""
 
-    def __init__(self, module: AnsibleModule, names: t.Sequence[str]) -> None:
+    def __init__(self, module: AnsibleModule, names: t.Sequence[str], engine_of: EngineOf) -> None:
         self.module = module
         self.params = module.params
         self.names = names
+        self.engine_of = engine_of
 
     def run(self) -> dict[str, t.Any]:
         """Brings all to the state asked for."""
         state = self.params["state"]
         if state == "present":
             return self._present()
-        each = [Snapshot(self.module, name) for name in (self._members() if state in BACK else self.names)]
+        each = [Snapshot(self.module, name, engine_of=self.engine_of) for name in (self._members() if state in BACK else self.names)]
         if state == "staged":
             return self._stage([one.workload for one in each])
         return self._all([one.run() for one in each], [one.workload for one in each])
@@ -76,7 +78,7 @@ class Group:
     def _stage(self, names: t.Sequence[str]) -> dict[str, t.Any]:
         """All is looked at before the first is stopped. What is there is kept as it is at one moment."""
         configurations = {member["name"]: member for member in self.params["configuration"].get("members") or []}
-        each = [Snapshot(self.module, name, configurations.get(name, {"name": name})) for name in names]
+        each = [Snapshot(self.module, name, configurations.get(name, {"name": name}), self.engine_of) for name in names]
         looked = [one.look_back() for one in each]
         if not self.module.check_mode:
             subjects = [one.kept(record) for one, (record, _facts) in zip(each, looked)]
@@ -97,7 +99,8 @@ class Group:
         if not subjects:
             raise HandoverError("none of {0} has a volume to take a snapshot of: give one of them one (image_volume)".format(", ".join(self.names)))
         runtime = Runtime(self.module, self.params["timeout"])
-        taker = SnapshotTaker(runtime, Podman(runtime), self.params["root"], self.params["track"], self.params.get("with_configuration", True))
+        along = self.params.get("with_configuration", True)
+        taker = SnapshotTaker(runtime, Podman(runtime), self.params["root"], self.params["track"], along, self.engine_of(runtime))
         reasons = taker.take(self.params["name"], subjects, memory=False, check_mode=self.module.check_mode)
         first = Snapshots(self.params["root"], subjects[0].workload)
         return {
@@ -111,12 +114,12 @@ class Group:
         }
 
 
-def act(module: AnsibleModule) -> dict[str, t.Any]:
+def act(module: AnsibleModule, engine_of: EngineOf = PodmanEngine) -> dict[str, t.Any]:
     """Of one container, or of all that the word names."""
     if module.params["state"] == "present":
         configuration = module.params["configuration"]
         for member in configuration.get("members") or [configuration]:
             for place in [] if member.get("infra") else left_out_of(member):
                 module.warn("{0} is no part of the snapshot of {1}: put it in a volume of its own".format(place, member["name"]))
-    names = groups.members(Podman(Runtime(module, module.params["timeout"])).containers(), module.params["workload"])
-    return Group(module, names).run() if len(names) > 1 else {**Snapshot(module).run(), "left_out": []}
+    names = groups.members(engine_of(Runtime(module, module.params["timeout"])).listed(), module.params["workload"])
+    return Group(module, names, engine_of).run() if len(names) > 1 else {**Snapshot(module, engine_of=engine_of).run(), "left_out": []}

@@ -19,12 +19,13 @@ from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_mounts import SnapshotMounts
 from ..._core.snapshot_records import Snapshots
-from .. import memory_files, processes, workload
+from .. import memory_files, processes
 from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, recorded
 from .backup_memory import look_for_obstacles
+from .engine import Engine, PodmanEngine
 from .memory_halt import MemoryHalt
 from .memory_in_place import HALTED, MemoryInPlace, halt_of, why_halted
 from .snapshot_disks import copy
@@ -55,6 +56,7 @@ class SnapshotTaker:
     root: str
     track: bool
     with_configuration: bool = True  # it is taken along
+    engine: Engine | None = None  # another than podman
 
     def take(self, name: str, subjects: t.Sequence[Subject], memory: bool, check_mode: bool) -> list[str]:
         """Why snapshots were taken, or in check mode would be: each of them is there afterwards, or none is."""
@@ -76,11 +78,12 @@ class SnapshotTaker:
         return ["there is no snapshot {0}{1}".format(name, "" if len(subjects) == 1 else " of " + subject.workload) for subject in subjects]
 
     def container(self, name: str) -> Facts:
-        """What podman says of a container."""
-        listed = workload.find(self.podman.containers(), name)
-        if listed is None:
-            raise HandoverError("there is no container named {0} on this host".format(name))
-        return workload.facts_of(self.podman.inspect(listed["Id"]), ())
+        """What its engine says of a container."""
+        return self._engine.container(name)
+
+    @property
+    def _engine(self) -> Engine:
+        return self.engine or PodmanEngine(self.runtime)
 
     def _records(self, subject: Subject) -> Snapshots:
         return Snapshots(self.root, subject.workload)
@@ -89,6 +92,8 @@ class SnapshotTaker:
         return DiskStore.of(Pcopy(self.runtime), self.root, subject.workload)
 
     def _look(self, subject: Subject, memory: bool, check_mode: bool) -> Facts:
+        if memory:
+            self._engine.look_for_memory(subject.workload)
         facts = self.container(subject.workload)
         if memory and not facts["running"] and not check_mode and MemoryHalt(self.runtime, self.podman, facts).recover():
             facts = self.container(subject.workload)  # a run that was killed in the pause had left it down
@@ -129,6 +134,7 @@ class SnapshotTaker:
                     "running": found["running"],
                     "volumes": recorded(subject.volumes),
                     "folders": subject.folders,
+                    **self._engine.mark,
                     **({"together": sorted(each.workload for each in subjects)} if len(subjects) > 1 else {}),
                     **kind,
                 }
@@ -152,9 +158,7 @@ class SnapshotTaker:
             part.store.delete(name)  # what a killed run has left under the name
         # Without a tracker between two snapshots each compares digests, and no write costs more.
         points = take(parts, name, ["--track=" + str(self.track).lower(), *([] if halt is None else halt.options(int(self.runtime.timeout)))])
-        return [
-            {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points
-        ]
+        return [{"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points]
 
     def _with_memory(self, name: str, subject: Subject, facts: Facts, folder: str) -> Facts:
         """It is dumped for the last pass over its disks, and the copy of the dump is made when it runs."""

@@ -28,7 +28,7 @@ MAY = {
     "_openvz": {"_core", "_openvz"},
     "_openvz.driver": {"_core", "_openvz", "_openvz.driver"},
     "_docker": {"_core", "_docker"},
-    "_drivers.copies": {"_core", "_drivers.copies", "_kvm", "_kvm.copies", "_podman", "_podman.copies"},
+    "_drivers.copies": {"_core", "_docker", "_drivers", "_drivers.copies", "_kvm", "_kvm.copies", "_podman", "_podman.copies"},
     "_drivers": {"_core", "_docker", "_kvm", "_openvz.driver", "_podman", "_podman.preflight", "_podman.steps", "_drivers"},
 }
 OURS = "ansible_collections.livefleet.handover.plugins.module_utils"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, room, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._core.backups import Backups, workloads
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker, engine
 
 VOLUME = {"name": "pgdata", "image": "/images/pgdata.img", "mountpoint": "/mnt/pgdata", "fstype": "ext4", "options": "rw", "size": 4, "device": "/dev/loop1"}
 
@@ -118,7 +118,7 @@ def take(helper, monkeypatch, tmp_path):
 
     def run(container=None, check=False, **given):
         found = {**CONTAINER, **(container or {})}
-        monkeypatch.setattr(backup_taker, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"workload": found}}})
+        monkeypatch.setattr(engine, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"workload": found}}})
         warned = []
         params = {"workload": "shop", "repository": str(tmp_path / "repository"), "name": None, "keep": {}, "track": True, "before": None, "after": None,
                   "memory": None, "ran": [], "hook_timeout": 60, "timeout": 60, **given}  # fmt: skip

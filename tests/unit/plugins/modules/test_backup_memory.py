@@ -21,6 +21,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies 
     backup_adopter,
     backup_memory,
     backup_taker,
+    engine,
     memory_fit,
     memory_halt,
     memory_return,
@@ -120,7 +121,7 @@ def container(tmp_path):
 def take(helper, monkeypatch, tmp_path, container):
     def run(check=False, **given):
         answer = {"last": {"workload_info": {"workload": {**container, **given.pop("container", {})}, "host": HOST}}}
-        monkeypatch.setattr(backup_taker, "in_turn", lambda module, table, steps: answer)
+        monkeypatch.setattr(engine, "in_turn", lambda module, table, steps: answer)
         params = {"workload": "shop", "repository": str(tmp_path / "repository"), "name": None, "keep": {}, "track": True, "before": None, "after": None,
                   "memory": True, "ran": [], "hook_timeout": 60, "timeout": 600, **given}  # fmt: skip
         return backup_taker.BackupTaker(types.SimpleNamespace(params=params, check_mode=check, warn=lambda text: None)).run()

@@ -14,6 +14,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import lock
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import backup_xml, freeze, guest_files, guest_taker
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies.backup_taker import BackupTaker
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.podman import Podman
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_the_first_is_whole_and_the_next_begins_at_its_checkpoint(guest_host, ta
     vda, vdb = guest_host.pulled[0]["disks"]
     assert (vda["bitmap"], vda["why"], vda["checkpoint"]) == ("", backup_xml.NO_CHECKPOINT, one)
     assert (vdb["bitmap"], vdb["why"], vdb["checkpoint"]) == ("", "an image of the format raw keeps no list of what was written", "")
-    assert "<disk name=\"sda\" backup=\"no\" />" in guest_host.begun
+    assert '<disk name="sda" backup="no" />' in guest_host.begun
     document = json.loads(guest_host.files["configuration.json"])
     assert (document["kind"], document["definition"]) == ("KVM guest", guest_host.domain())
     record = json.loads(guest_host.files["backup.json"])
@@ -281,7 +282,7 @@ def test_a_file_that_never_rests_is_refused(monkeypatch, tmp_path):
     ids=["a guest", "not here", "a container", "both", "a container, and libvirt is down", "libvirt is down"],
 )
 def test_the_name_is_the_door(guest_host, guest_module, monkeypatch, containers, names, found):
-    monkeypatch.setattr(taker_of.Podman, "containers", lambda self: [{"Id": str(number), "Names": [name]} for number, name in enumerate(containers)])
+    monkeypatch.setattr(Podman, "containers", lambda self: [{"Id": str(number), "Names": [name]} for number, name in enumerate(containers)])
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **_kwargs: runtime.Completed(tuple(argv), 0, names, "") if names is not None else _down())
     if found is None:
         with pytest.raises(HandoverError, match="web is a container and a KVM guest on this host" if names else "libvirt is down"):
@@ -292,7 +293,7 @@ def test_the_name_is_the_door(guest_host, guest_module, monkeypatch, containers,
 
 def test_a_guest_has_no_memory_taken(guest_host, guest_module, monkeypatch):
     monkeypatch.setattr(taker_of, "has_libvirt", lambda runtime: True)
-    monkeypatch.setattr(taker_of.Podman, "containers", lambda self: [])
+    monkeypatch.setattr(Podman, "containers", lambda self: [])
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **_kwargs: runtime.Completed(tuple(argv), 0, "web\n", ""))
     module = guest_module()
     module.params["memory"] = True

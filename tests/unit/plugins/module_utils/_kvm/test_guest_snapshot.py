@@ -17,6 +17,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._kvm import loc
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_mounts, guest_snapshot, image_servers, restore_checks, still_moment
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.partitions import Area
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import snapshot_group
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.podman import Podman
 
 UUID = "5d8f8a3c-7e0b-4b52-9a30-5f4a5c1c0a01"
 
@@ -514,7 +515,7 @@ def test_killed_at_any_step_it_is_old_or_new_or_cannot_start(web, act, back, tmp
 )
 def test_the_name_is_the_door(web, guest_module, monkeypatch, tmp_path, word, state, containers, guests, found):
     listed = [{"Id": str(number), "Names": [name]} for number, name in enumerate(containers)]
-    monkeypatch.setattr(door.Podman, "containers", lambda self: listed)
+    monkeypatch.setattr(Podman, "containers", lambda self: listed)
 
     def names(self):
         if guests is None:
@@ -522,7 +523,7 @@ def test_the_name_is_the_door(web, guest_module, monkeypatch, tmp_path, word, st
         return guests.split()
 
     monkeypatch.setattr(door.Libvirt, "names", names)
-    monkeypatch.setattr(snapshot_group, "act", lambda module: "container")
+    monkeypatch.setattr(snapshot_group, "act", lambda module, engine_of: "container")
     monkeypatch.setattr(door.GuestSnapshot, "run", lambda self: "guest")
     module = guest_module(workload=word, state=state, name="one", root=str(tmp_path / "root"), memory=False)
     if found in ("guest", "container"):
@@ -535,7 +536,7 @@ def test_the_name_is_the_door(web, guest_module, monkeypatch, tmp_path, word, st
 
 def test_a_snapshot_of_a_guest_that_is_gone_is_a_guests(web, act, guest_module, monkeypatch, tmp_path):
     act()
-    monkeypatch.setattr(door.Podman, "containers", lambda self: [])
+    monkeypatch.setattr(Podman, "containers", lambda self: [])
     web.defined = {}
     module = guest_module(state="absent", name="one", root=str(tmp_path / "root"), memory=False)
     assert door.act(module)["changed"] is True and not records(tmp_path)
