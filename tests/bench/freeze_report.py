@@ -211,12 +211,12 @@ class Runs:
         row, by, found = "tenth-1G+link", "handover-lazy", []
         large, small = self.median(row, by), self.median("tenth-64M+link", by)
         if large is not None and small:
-            words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: frozen time, median, as a multiple of that of 64 MiB"
+            words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: frozen time ÷ that of 64 MiB"
             spreads = {by: spread(self.seconds(row, by)), f"64 MiB, {by}": spread(self.seconds("tenth-64M+link", by))}
             found.append(Bar(words, large / small, 1.5, len(self.seconds(row, by)), spreads, by, date=self.rows[row]["date"]))
         risks = [sample["at_risk"] for sample in self.rows.get(row, {}).get("by", {}).get(by, []) if "at_risk" in sample]
         if risks:
-            words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: time at risk, median, seconds"
+            words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: time at risk, seconds"
             found.append(Bar(words, statistics.median(risks), 1.5, len(risks), {by: spread(risks)}, by, date=self.rows[row]["date"]))
         return found
 
