@@ -142,7 +142,7 @@ def logged_in(system):
         made.end()
 
 
-@in_turn(0)
+@in_turn(1)
 def test_a_second_run_of_the_role_changes_nothing():
     assert "changed=0" in play("molecule/openvz/systems.yml", *(f"@{file}" for file in PARAMETERS))
 
