@@ -118,7 +118,7 @@ class BackupTaker:
             raise HandoverError(
                 "there is a backup {0} of {1} in {2}: choose another name".format(self.params["name"], backups.workload, self.params["repository"])
             )
-        if listed and self.engine.mark:
+        if listed:
             subject = "the backups of {0} in {1}".format(backups.workload, self.params["repository"])
             demand_same(subject, backups.document(listed[-1]["id"], RECORD), self.engine, "or have the others in another repository")
         return listed

@@ -193,6 +193,15 @@ def test_a_name_is_given_once(take):
         take(name="before-upgrade")
 
 
+def test_a_repository_of_dockers_container_takes_no_other(helper, take):
+    with pytest.MonkeyPatch.context() as before:
+        before.setattr(engine.PodmanEngine, "mark", {"driver": "docker"})
+        take()
+    with pytest.raises(runtime.HandoverError, match=r"are of a container of the driver docker: name it \(handover_driver=docker\), or have the others in"):
+        take()
+    assert len([verb for verb, *_words in helper.words if verb == "wave"]) == 1
+
+
 def test_a_first_backup_needs_room_for_all(take, monkeypatch):
     monkeypatch.setattr(room.host, "free_space", lambda path: 3)
     with pytest.raises(runtime.HandoverError, match="the copy of shop takes"):
