@@ -59,6 +59,17 @@ class Hosts:
         text, _nothing = process.communicate(timeout=600)
         return process.returncode, text
 
+    def module(self, host: str, name: str, **arguments: t.Any) -> dict[str, t.Any]:
+        """What one of the collection's modules answers; it must not fail."""
+        words = [host, f"--inventory={INVENTORY}", f"--module-name=livefleet.handover.{name}", "--args", json.dumps(arguments)]
+        plain = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+        done = subprocess.run(
+            [str(ANSIBLE_PLAYBOOK.parent / "ansible"), *words], cwd=CHECKOUT, env={**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), **plain},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return t.cast("dict[str, t.Any]", json.loads(done.stdout.partition("=>")[2]))
+
     def states(self) -> dict[str, dict[str, str]]:
         """Host → the containers of the scenario that are there, and podman's word for how they are."""
         listed = {name: host.check_output("podman ps --all --format '{{.Names}} {{.State}}'").splitlines() for name, host in self.hosts.items()}

@@ -22,7 +22,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
+from hosts import CHECKOUT, Hosts
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "clients"))
 
@@ -53,11 +53,8 @@ class Books:
         self.address = ""
 
     def volume(self, host: str, state: str) -> None:
-        asked = {"name": VOLUME, "state": state, "podman_volume": VOLUME, **({"size": "1G"} if state == "mounted" else {"force": True})}
-        words = [str(ANSIBLE_PLAYBOOK.parent / "ansible"), host, "-i", str(INVENTORY), "-m", "livefleet.handover.image_volume", "-a", json.dumps(asked)]
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg")}
-        done = subprocess.run(words, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        how = {"size": "1G"} if state == "mounted" else {"force": True}
+        self.fleet.module(host, "image_volume", name=VOLUME, state=state, podman_volume=VOLUME, **how)
 
     def on(self, name: str, *words: str) -> str:
         return str(self.fleet.hosts[name].check_output(shlex.join(words)))

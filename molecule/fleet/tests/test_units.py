@@ -21,7 +21,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, answers, boot
+from hosts import CHECKOUT, Hosts, answers, boot
 
 NAME = "quad1"
 UNIT = f"{NAME}.service"
@@ -77,14 +77,6 @@ class Quadlet:
             host.run(f"systemctl daemon-reload; systemctl reset-failed; podman rm --force --time=0 --ignore {NAME}; podman volume rm --force systemd-{NAME}")
             host.run(f"systemctl disable --now {MOUNT}; rm -rf /etc/systemd/system/{MOUNT} /etc/systemd/system/handover-loop-{NAME}.service {KEPT}")
             host.run(f"systemctl daemon-reload; rm -f /var/lib/handover/volumes/{NAME}.img*; rmdir /var/lib/handover/mnt/{NAME}")
-
-    def volume(self, host: str, **options: t.Any) -> dict[str, t.Any]:
-        """Asks the module image_volume for its volume."""
-        words = [f"--inventory={INVENTORY}", "--module-name=livefleet.handover.image_volume", "--args", json.dumps({**VOLUME, **options}), host]
-        plain = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), **plain}
-        answer = subprocess.run([str(ANSIBLE_PLAYBOOK.parent / "ansible"), *words], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
-        return json.loads(answer.stdout.partition("=>")[2] or "{}")
 
     def move(self, there: str, **more: t.Any) -> None:
         here = self.second if there == self.first else self.first
@@ -159,7 +151,7 @@ def test_its_plain_volume_becomes_an_image_volume(quadlet: Quadlet) -> None:
     which = f"podman exec {NAME} cat /kept; podman inspect {NAME} --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}'"
     begun = host.check_output(which)
     with connection(quadlet):
-        made = quadlet.volume(quadlet.second, state="mounted", convert=True)
+        made = quadlet.fleet.module(quadlet.second, "image_volume", **VOLUME, state="mounted", convert=True)
     assert made.get("mounted") and made["conversion"]["container"] == NAME and made["conversion"]["paused_ms"], made
     assert made["conversion"]["memory"] and not made["conversion"]["anew"], made
     quadlet.runs_only_on(quadlet.second)
@@ -169,7 +161,7 @@ def test_its_plain_volume_becomes_an_image_volume(quadlet: Quadlet) -> None:
     size, inside = host.check_output(f"stat --format=%s {KEPT}/heartbeat"), f"{made['mountpoint']}/heartbeat"
     host.check_output(f"cmp --bytes={size} {KEPT}/heartbeat {inside}")
     assert host.check_output(f"podman exec {NAME} stat -c %i /data/heartbeat") == host.check_output(f"stat --format=%i {inside}")
-    again = quadlet.volume(quadlet.second, state="mounted", convert=True, keep_plain=False)
+    again = quadlet.fleet.module(quadlet.second, "image_volume", **VOLUME, state="mounted", convert=True, keep_plain=False)
     assert again["reasons"] == [f"the folder of the plain volume is kept as {KEPT}"] and not host.file(KEPT).exists
 
 

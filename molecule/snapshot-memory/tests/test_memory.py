@@ -11,14 +11,12 @@ that was started anew would have another word, and disks of another moment anoth
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import typing as t
 from pathlib import Path
 
 import pytest
-from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, said
+from hosts import Hosts, said
 
 NAME = "counter1"
 VOLUME = f"{NAME}data"
@@ -42,11 +40,8 @@ class Counter:
         self.first, self.second = (fleet.hosts[name] for name in self.names)
 
     def volume(self, host: str, state: str) -> None:
-        asked = {"name": VOLUME, "state": state, "podman_volume": VOLUME, **({"size": "64M"} if state == "mounted" else {"force": True})}
-        words = [str(ANSIBLE_PLAYBOOK.parent / "ansible"), host, "-i", str(INVENTORY), "-m", "livefleet.handover.image_volume", "-a", json.dumps(asked)]
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg")}
-        done = subprocess.run(words, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        how = {"size": "64M"} if state == "mounted" else {"force": True}
+        self.fleet.module(host, "image_volume", name=VOLUME, state=state, podman_volume=VOLUME, **how)
 
     def play(self, playbook: str, name: str, **more: t.Any) -> tuple[int, str]:
         return self.fleet.play(playbook, handover_source=name, handover_workload=NAME, **more)
