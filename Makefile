@@ -281,7 +281,7 @@ bench: setup helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and sc
 	status=$$?; $(if $(KEEP),,$(BENCH_PLAY) lab/destroy.yml;) exit $$status
 
 .PHONY: bench-freeze
-# ROWS=idle,od+link,docker: the script lists them; each replaces its own part of docs/benchmarks/freeze-runs.json.
+# ROWS=idle,od+link,docker: the script lists them; each replaces its own part of docs/benchmarks/freeze-runs.json. CONTENDERS=…: the others stay, with their day.
 bench-freeze: lab-images setup helper ## Measure the frozen time against podman, rsync and vzmigrate's order, beside the floor of CRIU
 	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(ADD),--add)
 

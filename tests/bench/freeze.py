@@ -21,7 +21,8 @@ of these is kept, too. Who moves it, in turn, between the same two lab hosts, th
 
 A row is a workload and a condition: ``od``, ``od+link`` (each uplink limited to 1 Gbit/s), ``od+disk`` (200 reads a second from the disk with
 its image), ``od+disk+link``. The row ``docker`` has hosts and contenders of its own: freeze_docker.py. What was measured is kept by row in
-docs/benchmarks/freeze-runs.json; a row that is run again replaces its own part, or with --add is added to.
+docs/benchmarks/freeze-runs.json; a row that is run again replaces its own part, or with --add is added to. Contenders that
+are left out stay, with the day of their last run.
 docs/benchmarks/freeze.md, freeze.json and freeze.svg are written from all of it.
 """
 

@@ -40,8 +40,7 @@ WHY_DISK = (
 )
 # What the rows with much memory show.
 WHY_MEMORY = (
-    "Memory is placed since 2026-11-28. The rows `memory-256M` and `memory-1G` are of that day but for lazy pages, rsync and vzmigrate's order, which are",
-    "of 2026-11-23. In the other rows with memory `handover` still has CRIU carry it, as `handover-criu` does in these two.",
+    "Memory is placed since 2026-11-28. In rows of an earlier day `handover` still has CRIU carry it, as `handover-criu` does.",
     "",
     "With 1 GiB of memory it matters whether the machine has it. The lab is a virtual machine that reports its free memory to its own host. A GiB that",
     "was taken away takes 3.5 to 11 s to touch, and one that was in use a moment ago 0.4 s. So a restore took 0.6 s, or 2.4 to 2.7. The worst of ten moves of",
@@ -138,11 +137,15 @@ class Runs:
             row["by"] = {who: row["by"][who] for who in sorted(row["by"], key=lambda who: place(self.contenders, who))}
 
     def put(self, name: str, row: dict[str, t.Any], add: bool = False) -> None:
-        """Puts a row in place of what there is of it, or adds it to that."""
-        before = self.rows.get(name, {"by": {}})["by"] if add else {}
-        found = row["by"]
-        self.rows[name] = {**row, "by": {who: before.get(who, []) + found.get(who, []) for who in {**before, **found}}}
+        """Puts a row in place of what there is of it, or adds it to that. Contenders that it leaves out stay, with the day of their last run."""
+        before = self.rows.get(name, {"by": {}, "date": ""})
+        earlier = {who: before.get("earlier", {}).get(who, before["date"]) for who in before["by"] if who not in row["by"]}
+        measured = {who: (before["by"].get(who, []) if add else []) + samples for who, samples in row["by"].items()}
+        self.rows[name] = {**row, "by": {**before["by"], **measured}, "earlier": earlier}
         self._sort()
+
+    def day(self, row: str, contender: str) -> str:
+        return str(self.rows[row].get("earlier", {}).get(contender, self.rows[row]["date"]))
 
     def write(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -190,7 +193,7 @@ class Runs:
                 words = f"1 GiB memory writer with lazy pages: frozen time, median, as a multiple of {other}"
                 large = self.seconds("memory-1G", "handover-lazy")
                 spreads = {"handover-lazy": spread(large), f"64 MiB, {contender}": spread(self.seconds("memory-64M", contender))}
-                found.append(Bar(words, lazy / small, 2, len(large), spreads, contender, date=self.rows["memory-1G"]["date"]))
+                found.append(Bar(words, lazy / small, 2, len(large), spreads, contender, date=self.day("memory-1G", "handover-lazy")))
         found += self._risks()
         for row, key, words in COUNTED:
             counts = [sample[key] for sample in self.rows.get(row, {}).get("by", {}).get("handover", []) if key in sample]
@@ -213,16 +216,16 @@ class Runs:
         if large is not None and small:
             words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: frozen time ÷ that of 64 MiB"
             spreads = {by: spread(self.seconds(row, by)), f"64 MiB, {by}": spread(self.seconds("tenth-64M+link", by))}
-            found.append(Bar(words, large / small, 1.5, len(self.seconds(row, by)), spreads, by, date=self.rows[row]["date"]))
+            found.append(Bar(words, large / small, 1.5, len(self.seconds(row, by)), spreads, by, date=self.day(row, by)))
         risks = [sample["at_risk"] for sample in self.rows.get(row, {}).get("by", {}).get(by, []) if "at_risk" in sample]
         if risks:
             words = "1 GiB, a tenth written each second, lazy pages, 1 Gbit/s: time at risk, seconds"
-            found.append(Bar(words, statistics.median(risks), 1.5, len(risks), {by: spread(risks)}, by, date=self.rows[row]["date"]))
+            found.append(Bar(words, statistics.median(risks), 1.5, len(risks), {by: spread(risks)}, by, date=self.day(row, by)))
         return found
 
     def _bar(self, words: str, row: str, contender: str, figure: float, limit: float) -> Bar:
         spreads = {name: spread(self.seconds(row, name)) for name in sorted({"handover", contender})}
-        return Bar(words, figure, round(limit, 4), len(self.seconds(row, "handover")), spreads, contender, date=self.rows[row]["date"])
+        return Bar(words, figure, round(limit, 4), len(self.seconds(row, "handover")), spreads, contender, date=self.day(row, "handover"))
 
     def risks(self, row: str) -> str:
         """A table of the times at risk, where memory has followed; empty otherwise."""
@@ -268,7 +271,8 @@ class Runs:
                 held = ", ".join(f"{stage.replace('_', ' ')} {seconds:.3f}" for stage, seconds in self.holders(name, contender).items() if seconds >= 0.0005)
                 other = max((sample["other"] for sample in row["by"][contender] if "other" in sample), default=None)
                 silent = f"{other:.3f}" if other is not None else ""
-                cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, silent, held))
+                who = f"{contender}, {row['earlier'][contender]}" if contender in row.get("earlier", {}) else contender
+                cells.append((who, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, silent, held))
             lost, risks = self.losses(name), self.risks(name)
             lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "silent else", "what holds the pause (medians)"), cells))
             if lost:

@@ -88,8 +88,17 @@ def test_a_row_is_replaced_or_added_to(runs):
     runs.put("idle", {**row([0.3], [], []), "by": {"handover": [{"seconds": 0.3}], "vz": [{"seconds": 2.0}]}}, add=True)
     assert (runs.seconds("idle", "handover"), runs.seconds("idle", "vz")) == ([0.2, 0.25, 0.6, 0.3], [2.0])
     assert runs.seconds("idle", "podman") == [1.0, 1.1, 1.2]
-    runs.put("idle", row([0.3], [2.0], [0.2]))
-    assert (runs.seconds("idle", "handover"), runs.seconds("idle", "vz")) == ([0.3], [])
+    runs.put("idle", {**row([0.3], [2.0], [0.2]), "date": "2026-11-30"})
+    assert (runs.seconds("idle", "handover"), runs.seconds("idle", "podman")) == ([0.3], [2.0])
+
+
+def test_a_contender_that_a_row_leaves_out_stays_with_its_day(runs):
+    first = runs.rows["idle"]["date"]
+    for date in ("2026-11-30", "2026-12-01"):
+        runs.put("idle", {**row([], [], []), "by": {"handover": [{"seconds": 0.3}]}, "date": date})
+    assert (runs.seconds("idle", "handover"), runs.seconds("idle", "podman")) == ([0.3], [1.0, 1.1, 1.2])
+    assert (runs.day("idle", "handover"), runs.day("idle", "podman")) == ("2026-12-01", first)
+    assert f"| podman, {first} | 3 |" in runs.page() and "| handover | 1 |" in runs.page()
 
 
 def test_a_row_survives_when_another_is_run(runs):
