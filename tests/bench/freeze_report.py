@@ -38,6 +38,11 @@ WHY_DISK = (
     "That row once had 1.70 s, 2.7 of its floor. The limit was on the workload's own loop device then, and the destination did not have these inodes in",
     "memory before the freeze. The floor has them, since it restores where it dumped.",
 )
+# What an idle container and a database show.
+WHY_CRIU = (
+    "In the rows `idle` and `postgres` most of the pause is CRIU's own work. [Which of it the session avoids, and which only CRIU can",
+    "change](../criu-upstream.md) is on a page of its own. In a dump of PostgreSQL a fifth is its shared memory, which CRIU cannot leave out.",
+)
 # What the rows with much memory show.
 WHY_MEMORY = (
     "Memory is placed since 2026-11-28. In rows of an earlier day `handover` still has CRIU carry it, as `handover-criu` does.",
@@ -287,6 +292,8 @@ class Runs:
                 f"In the row `idle` podman's pause is {theirs / floor:.2f} of the floor: a third of it is {theirs / floor / 3:.2f} of the floor,",
                 "and nothing that waits for CRIU's dump and restore is shorter than these.",
             ]
+        if {"idle", "postgres"} <= self.rows.keys():
+            lines += ["", *WHY_CRIU]
         if "od" in self.rows:
             lines += ["", *WHY_OD]
         if any("disk" in row.split("+") for row in self.rows):
