@@ -59,7 +59,7 @@ class Hosts:
         text, _nothing = process.communicate(timeout=600)
         return process.returncode, text
 
-    def module(self, host: str, name: str, **arguments: t.Any) -> dict[str, t.Any]:
+    def module(self, host: str, name: str, /, **arguments: t.Any) -> dict[str, t.Any]:
         """What one of the collection's modules answers; it must not fail."""
         words = [host, f"--inventory={INVENTORY}", f"--module-name=livefleet.handover.{name}", "--args", json.dumps(arguments)]
         plain = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
