@@ -418,6 +418,18 @@ def test_half_of_it_is_removed_and_then_it_is_made(lost, daemon, tmp_path, monke
     assert lost.make()["clone"]["whole"] and len(daemon.started) == 1
 
 
+def test_another_container_of_the_name_is_not_removed_with_a_killed_runs_half(lost, daemon, tmp_path):
+    left = {"origin": "ledger@backup-1", "driver": "docker", "whole": False, "volumes": [], "docker_volumes": []}
+    clones.Clones(str(tmp_path)).write("ledger", left)
+    daemon.have({**copy.deepcopy(LEDGER), "State": {"Status": "exited", "Running": False}})
+    for state in ("present", "absent"):
+        with pytest.raises(runtime.HandoverError, match="the container ledger has run, and is another than"):
+            lost.make(state=state)
+    assert "ledger" in daemon.containers
+    daemon.containers["ledger"]["State"]["Status"] = "created"
+    assert lost.make(state="absent")["changed"] and daemon.containers == {}
+
+
 @pytest.mark.parametrize("spoil, said", [
     (lambda lost: lost.daemon.have({**copy.deepcopy(LEDGER), "State": {"Status": "exited", "Running": False}}), "there is a container named ledger"),
     (lambda lost: lost.daemon.images.clear(), "is not on this host: bring it here with docker save and docker load"),
