@@ -80,7 +80,8 @@ class DockerMaker:
         self.addresses = [address for network in configuration["networks"] for address in (network["ip"], network["ip6"]) if address]
         self.reasons.append("there is no container named {0}".format(self.name))
         origin = "{0}@{1}".format(self.params["workload"], snapshot["name"])
-        made = {"name": self.name, "origin": origin, "driver": DOCKER, "volumes": images, "docker_volumes": [volume["Name"] for volume in volumes], "whole": False}
+        named = [volume["Name"] for volume in volumes]
+        made = {"name": self.name, "origin": origin, "driver": DOCKER, "volumes": images, "docker_volumes": named, "whole": False}
         if self.module.check_mode:
             return made
         self.clones.write(self.name, made)
@@ -107,7 +108,9 @@ class DockerMaker:
         if not self.params["own_name"]:
             raise HandoverError(OWN_NAME.format(self.name))
         if self.params["addresses"]:
-            raise HandoverError("{0} is a container of Docker's, and comes back with the addresses that it had: leave handover_addresses away".format(self.name))
+            raise HandoverError(
+                "{0} is a container of Docker's, and comes back with the addresses that it had: leave handover_addresses away".format(self.name)
+            )
         if self.params["memory"]:
             DockerEngine(self.runtime).look_for_memory(self.name)
         if configuration.get("unaccounted"):
@@ -135,7 +138,9 @@ class DockerMaker:
             was, now = ((kind, ", ".join(subnets)) for kind, subnets in ((had["driver"], had["subnets"]), (network["Driver"], facts_of.subnets_of(network))))
             if was != now:
                 raise HandoverError(
-                    "the network {0} of Docker's is another than {1} was on ({2} {3}, and {4} {5} now): make it as it was".format(had["name"], self.name, *was, *now)
+                    "the network {0} of Docker's is another than {1} was on ({2} {3}, and {4} {5} now): make it as it was".format(
+                        had["name"], self.name, *was, *now
+                    )
                 )
             taken = {address.partition("/")[0] for each in (network.get("Containers") or {}).values() for address in (each["IPv4Address"], each["IPv6Address"])}
             parent = (network.get("Options") or {}).get("parent") or host.gateway_interface()

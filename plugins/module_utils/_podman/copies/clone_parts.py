@@ -52,7 +52,9 @@ def disks_of(runtime: Runtime, snapshots: Snapshots, snapshot: t.Mapping[str, t.
     """Its disks, which may be gone from the store that has them."""
     store = DiskStore.of(Pcopy(runtime), snapshots.root, snapshots.workload, snapshot)
     if snapshot.get("disks") and not store.has(point_of(snapshot)):
-        raise HandoverError("the disks of the snapshot {0} of {1} are gone from {2}: remove the snapshot".format(snapshot["name"], snapshots.workload, store.folder))
+        raise HandoverError(
+            "the disks of the snapshot {0} of {1} are gone from {2}: remove the snapshot".format(snapshot["name"], snapshots.workload, store.folder)
+        )
     return SnapshotDisks(runtime, snapshots, store)
 
 

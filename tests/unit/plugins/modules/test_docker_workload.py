@@ -341,8 +341,8 @@ class Copy:
         place = pathlib.Path(kept.begin("backup-1"))
         (place / disk_store.CONFIGURATION).write_text(json.dumps(self.configuration))
         folders = [{"name": name} for name in self.plain]
-        record = {"name": "backup-1", "taken": "2026", "driver": "docker", "volumes": [self.disk], "folders": folders, "disks": True, "store": "/s", "point": "1"}
-        kept.finish("backup-1", record)
+        disks = {"volumes": [self.disk], "folders": folders, "disks": True, "store": "/s", "point": "1"}
+        kept.finish("backup-1", {"name": "backup-1", "taken": "2026", "driver": "docker", **disks})
 
     def make(self, check=False, **given):
         self.write()
@@ -433,7 +433,7 @@ def test_another_container_of_the_name_is_not_removed_with_a_killed_runs_half(lo
 @pytest.mark.parametrize("spoil, said", [
     (lambda lost: lost.daemon.have({**copy.deepcopy(LEDGER), "State": {"Status": "exited", "Running": False}}), "there is a container named ledger"),
     (lambda lost: lost.daemon.images.clear(), "is not on this host: bring it here with docker save and docker load"),
-    (lambda lost: lost.daemon.volumes.update({lost.plain[0]: {"Name": lost.plain[0], "Driver": "local"}}), "Docker has a volume named .* go back to the backup"),
+    (lambda lost: lost.daemon.volumes.update({lost.plain[0]: {"Name": lost.plain[0], "Driver": "local"}}), "Docker has a volume .* go back to the backup"),
     (lambda lost: lost.daemon.volumes.update(ledgerdata={"Name": "ledgerdata", "Driver": "local"}), "the volume ledgerdata of Docker's is another than"),
     (lambda lost: lost.plain.pop(), "and the copy has none of its files: make it"),
     (lambda lost: pathlib.Path(lost.disk["image"]).write_text("newer"), "disk.img is there, where a volume of ledger is to be"),
@@ -441,7 +441,7 @@ def test_another_container_of_the_name_is_not_removed_with_a_killed_runs_half(lo
     (lambda lost: lost.configuration["networks"][0].update(name="gone"), "Docker has no network named gone on this host"),
     (lambda lost: lost.addresses_in_use.append(lost.configuration["networks"][0]["ip"]), "is in use on the network lan"),
     (lambda lost: lost.configuration.update(unaccounted=["HostConfig.New"]), "ledger has HostConfig.New, which is not known here"),
-    (lambda lost: lost.configuration["mounts"].append({**BOUND, "type": "bind", "source": "/no/such", "image_volume": None}), "ledger mounts /no/such, which is"),
+    (lambda lost: lost.configuration["mounts"].append({**BOUND, "type": "bind", "source": "/no/such", "image_volume": None}), "ledger mounts /no/such"),
 ])  # fmt: skip
 def test_nothing_is_made_of_a_copy_where_something_is_in_the_way(lost, daemon, spoil, said):
     spoil(lost)
