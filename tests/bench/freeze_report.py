@@ -40,8 +40,8 @@ WHY_DISK = (
 )
 # What an idle container and a database show.
 WHY_CRIU = (
-    "In the rows `idle` and `postgres` most of the pause is CRIU's own work. [Which of it the session avoids, and which only CRIU can",
-    "change](../criu-upstream.md) is on a page of its own. In a dump of PostgreSQL a fifth is its shared memory, which CRIU cannot leave out.",
+    "In the rows `idle` and `postgres` most of the pause is CRIU's own work: [part by part](../criu-upstream.md). A fifth of a dump of PostgreSQL is its",
+    "shared memory, which CRIU cannot leave out.",
 )
 # What the rows with much memory show.
 WHY_MEMORY = (
@@ -289,8 +289,8 @@ class Runs:
         if theirs and floor and theirs < 3 * floor:
             lines += [
                 "",
-                f"In the row `idle` podman's pause is {theirs / floor:.2f} of the floor: a third of it is {theirs / floor / 3:.2f} of the floor,",
-                "and nothing that waits for CRIU's dump and restore is shorter than these.",
+                f"In the row `idle` podman's pause is {theirs / floor:.2f} of the floor, and a third of it {theirs / floor / 3:.2f}.",
+                "Nothing that waits for CRIU's dump and restore is shorter than these.",
             ]
         if {"idle", "postgres"} <= self.rows.keys():
             lines += ["", *WHY_CRIU]

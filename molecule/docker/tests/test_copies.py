@@ -171,7 +171,7 @@ def test_a_container_whose_plain_volume_is_on_its_way_back_does_not_start(keeper
     assert "later" not in keeper.say("ls /plain", BESIDE)
 
 
-def test_a_backup_is_gone_back_to_and_nothing_is_made_of_it(keeper: Keeper) -> None:
+def test_a_backup_is_gone_back_to_and_a_lost_container_is_made_again(keeper: Keeper) -> None:
     asked = {"handover_repository": REPOSITORY, "handover_hosts": "lab"}
     for word in ("first", "second"):
         keeper.say(f"echo {word} >/data/said; echo {word} >/plain/said; sync")
@@ -182,8 +182,18 @@ def test_a_backup_is_gone_back_to_and_nothing_is_made_of_it(keeper: Keeper) -> N
     assert keeper.say("cat /data/said /plain/said").split() == ["second", "second"]
     keeper.is_whole()
     assert not [name for name in keeper.names() if name.startswith("backup-")]
-    # Lost, it is not made again, and nothing is touched.
+    # Lost, with its volumes in place: they may have newer data, and nothing is touched.
     keeper.run(f"docker rm --force {NAME}")
-    assert "none is made from a copy" in keeper.refuses("backup_restore", **asked)
+    assert "go back to the backup then" in keeper.refuses("backup_restore", **asked)
     assert keeper.run(f"cat {MOUNTED}/said") == "second"
     assert not [name for name in keeper.names() if name.startswith("backup-")]
+    assert "none is made of it under another name" in keeper.refuses("backup_restore", handover_clone="books-try", **asked)
+    # Without them it comes back whole.
+    keeper.run(f"docker volume rm {BOUND} {PLAIN}; {PCOPY} snapshot untrack {REPOSITORY}/{NAME}")
+    keeper.volume("absent")
+    keeper.does("backup_restore", **asked)
+    assert keeper.say("cat /data/said /bound/said /plain/said").split() == ["second"] * 3
+    keeper.is_whole()
+    assert not [name for name in keeper.names() if name.startswith("backup-")]
+    # The next backup of it is taken as of any other.
+    keeper.does("backup", handover_repository=REPOSITORY)

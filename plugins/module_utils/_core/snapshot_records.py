@@ -30,6 +30,7 @@ class Snapshots:
 
     def __init__(self, root: str, workload: str) -> None:
         check_name("workload", workload)
+        self.root, self.workload = root, workload
         self.folder = os.path.join(root, workload)
 
     def path(self, name: str) -> str:

@@ -74,7 +74,7 @@ def plan(
             "--uidmap and --gidmap, and take another snapshot".format(original, configuration["userns"])
         )
     prefix = "" if again else name + "-"
-    images = tuple(_volume(volume, prefix) for volume in volumes)
+    images = tuple(volume_of(volume, prefix) for volume in volumes)
     made, names = _podman_volumes(configuration["mounts"], images, prefix)
     plain, places = _plain_volumes(configuration["mounts"], [folder["name"] for folder in folders], prefix)
     made, names = (*made, *plain.values()), {**names, **{of: volume["name"] for of, volume in plain.items()}}
@@ -82,7 +82,7 @@ def plan(
         if each and each in here.volumes:
             raise CloneError("podman has a volume named {0} on this host: {1}".format(each, WAY_OUT[again]))
     networks = tuple(_networks(configuration, addresses, here, again))
-    missing = _not_there(configuration, plain) if again else _left_out(configuration, plain)
+    missing = not_there(configuration, plain) if again else _left_out(configuration, plain)
     return Plan(name, images, made, networks, tuple(missing), names, places)
 
 
@@ -116,7 +116,8 @@ def command(configuration: Document, planned: Plan, origin: str, image: str, gra
     return twin(dataclasses.replace(mine, options=(label, *mine.options)), identity, create)
 
 
-def _volume(volume: Document, prefix: str) -> dict[str, t.Any]:
+def volume_of(volume: Document, prefix: str) -> dict[str, t.Any]:
+    """An image volume, and that of which it is a copy."""
     own = prefix + volume["name"]
     return {
         "of": volume["name"],
@@ -269,7 +270,7 @@ def _left_out(configuration: Document, plain: t.Collection[str]) -> t.Iterator[s
         yield "the unit {0}: podman starts the clone".format(configuration["service"]["unit"])
 
 
-def _not_there(configuration: Document, plain: t.Collection[str]) -> t.Iterator[str]:
+def not_there(configuration: Document, plain: t.Collection[str]) -> t.Iterator[str]:
     """Of a container that is made again."""
     for mount in configuration["mounts"]:
         if not mount["image_volume"] and not mount.get("read_only") and mount["name"] not in plain:

@@ -13,6 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core.backups import GUEST, RECORD, Backups
 from ..._core.clones import Clones
 from ..._core.pcopy import Pcopy
+from ..._core.placement import CONTAINER, DOCKER, DRIVERS
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_records import Snapshots
 from ..._kvm.copies.guest_cloner import GuestCloner
@@ -20,7 +21,9 @@ from ..._kvm.guests import state_of
 from ..._podman import workload
 from ..._podman.copies.clone_maker import CloneMaker
 from ..._podman.podman import Podman
-from .engines import of_record
+from .docker_maker import DockerMaker
+
+MAKERS: t.Mapping[str, type[CloneMaker] | type[DockerMaker]] = {DRIVERS[CONTAINER]: CloneMaker, DRIVERS[DOCKER]: DockerMaker}
 
 
 def clone(module: AnsibleModule) -> dict[str, t.Any]:
@@ -30,12 +33,19 @@ def clone(module: AnsibleModule) -> dict[str, t.Any]:
     if not _of_a_guest(runtime, params):
         if params["macs"]:
             raise HandoverError("{0} is a container, and podman draws its hardware addresses: leave clone_macs away".format(params["workload"]))
-        if params["state"] == "present" and Snapshots(params["root"], params["workload"]).has(params["snapshot"]):
-            of_record(Snapshots(params["root"], params["workload"]).read(params["snapshot"]))(runtime).look_for_making(params["workload"])
-        return CloneMaker(module).run()
+        return MAKERS[_driver(params)](module).run()
     if runtime.find("podman") is not None and workload.find(Podman(runtime).containers(), params["name"]) is not None:
         raise HandoverError("{0} is a container of this host, and a guest of that name could not be told from it: choose another name".format(params["name"]))
     return GuestCloner(module).run()
+
+
+def _driver(params: t.Mapping[str, t.Any]) -> str:
+    """By the record of a clone, or else by the snapshot."""
+    record = Clones(params["root"]).read(params["name"])
+    snapshots = Snapshots(params["root"], params["workload"] or params["name"])
+    if record is None and params["state"] == "present" and snapshots.has(params["snapshot"]):
+        record = snapshots.read(params["snapshot"])
+    return (record or {}).get("driver") or DRIVERS[CONTAINER]
 
 
 def _of_a_guest(runtime: Runtime, params: t.Mapping[str, t.Any]) -> bool:

@@ -78,12 +78,6 @@ class DockerEngine:
     def look_for_memory(self, name: str) -> None:
         raise HandoverError("{0} is a container of Docker's, and copies have its disks alone: leave its memory out (handover_memory=false)".format(name))
 
-    def look_for_making(self, name: str) -> None:
-        raise HandoverError(
-            "{0} is a container of Docker's, and none is made from a copy: make it by `docker create` as it was, and go back then, or mount the "
-            "copy and take its files".format(name)
-        )
-
     def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         if facts["auto_remove"]:
             raise HandoverError("{0} was created with --rm, and Docker removes it when it ends: create it without, and go back then".format(facts["name"]))

@@ -28,8 +28,3 @@ def driver_of(module: AnsibleModule) -> str:
 def engine_of(module: AnsibleModule) -> EngineOf:
     """Of the driver that is asked for."""
     return ENGINES[driver_of(module)]
-
-
-def of_record(record: t.Mapping[str, t.Any]) -> EngineOf:
-    """Of the container that a copy is of."""
-    return ENGINES[record.get("driver") or DRIVERS[CONTAINER]]

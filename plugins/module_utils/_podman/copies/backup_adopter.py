@@ -51,8 +51,6 @@ def adopt(module: AnsibleModule, engine_of: EngineOf = PodmanEngine) -> dict[str
     if memory:
         engine.look_for_memory(params["workload"])
     here = workload.find(engine.listed(), params["workload"])
-    if wanted and here is None:
-        engine.look_for_making(params["workload"])
     brought = os.path.join(params["root"], BROUGHT, params["workload"], point["id"]) if is_elsewhere(params["repository"]) else ""
     store = brought or backups.store.folder
     # One that a killed run has left may be of the place where the repository was mounted then.

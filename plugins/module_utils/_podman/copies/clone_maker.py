@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import json
 import os
 import stat
 import tempfile
@@ -18,20 +17,18 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
 from ..._core.clones import Clones, Record
-from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
-from ..._core.pcopy import Pcopy
+from ..._core.disk_store import check_name
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.snapshot_records import Snapshots
-from ..._core.step import in_turn
-from .. import clone_plan, memory_files, plain_volumes, volume as image_volumes, workload
+from .. import clone_plan, memory_files, plain_volumes, workload
 from ..address_probe import in_use
 from ..clone import LABEL, CloneError
 from ..create_command import CommandError
 from ..halted import go_on
 from ..podman import Podman
-from ..steps.table import STEPS
-from .snapshot_disks import SnapshotDisks, copy, point_of
+from .clone_parts import CUT_OFF, OWN_NAME, configuration_of, disks_of, forget, have_image_volumes, look_at_places
+from .snapshot_disks import SnapshotDisks, copy
 
 
 class CloneMaker:
@@ -67,24 +64,17 @@ class CloneMaker:
             return self._as_it_is(record, origin)
         snapshots = Snapshots(self.params["root"], self.params["workload"])
         snapshot = snapshots.read(self.params["snapshot"])
-        store = DiskStore.of(Pcopy(self.runtime), self.params["root"], self.params["workload"], snapshot)
-        configuration = self._configuration(snapshots)
+        configuration = configuration_of(snapshots, snapshot["name"])
         again = self.name == configuration["name"]
         if again and not self.params["own_name"]:
-            raise HandoverError(
-                "{0} is the name of the container itself, which may run on another host: give the clone another name, or bring the container back from a "
-                "backup with the playbook backup_restore and without handover_clone, which asks all hosts".format(self.name)
-            )
+            raise HandoverError(OWN_NAME.format(self.name))
         if self.params["memory"] and not (again and snapshot["memory"]):
             raise HandoverError(
                 "{0} cannot run on from the memory of {1}: that is for the container itself, made again from a backup with memory".format(self.name, origin)
             )
-        if snapshot.get("disks") and not store.has(point_of(snapshot)):
-            raise HandoverError(
-                "the disks of the snapshot {0} of {1} are gone from {2}: remove the snapshot".format(snapshot["name"], self.params["workload"], store.folder)
-            )
+        files = disks_of(self.runtime, snapshots, snapshot)
         if record is not None:
-            self.reasons.append("a run that was cut off has left a part of {0}".format(self.name))
+            self.reasons.append(CUT_OFF.format(self.name))
             if not self.module.check_mode:
                 self._undo(record)
         try:
@@ -94,9 +84,8 @@ class CloneMaker:
         except (CloneError, CommandError) as exc:
             raise HandoverError(str(exc)) from exc
         self._look_at_devices(configuration)
-        self._look_at_places(planned, record)
+        look_at_places(self.name, planned.volumes, record)
         self._look_around(planned)
-        files = SnapshotDisks(self.runtime, snapshots, store)
         look_for_room(self.params["workload"], files.need(snapshot), os.path.dirname(planned.volumes[0]["image"]) if planned.volumes else self.params["root"])
         self.left_out = list(planned.left_out)
         self.reasons.append("there is no container named {0}".format(self.name))
@@ -135,23 +124,6 @@ class CloneMaker:
             )
         return record
 
-    def _configuration(self, snapshots: Snapshots) -> dict[str, t.Any]:
-        path = os.path.join(snapshots.path(self.params["snapshot"]), CONFIGURATION)
-        try:
-            with open(path, encoding="utf-8") as source:
-                configuration = json.load(source)
-        except FileNotFoundError:
-            configuration = {}
-        except ValueError as exc:
-            raise HandoverError("{0} cannot be read: {1}: take another snapshot".format(path, exc)) from exc
-        if not configuration.get("create_command") and "mounts" not in configuration:
-            raise HandoverError(
-                "the snapshot {0} of {1} was taken without the container's configuration: take another with the playbook snapshot".format(
-                    self.params["snapshot"], self.params["workload"]
-                )
-            )
-        return configuration
-
     def _here(self, record: Record | None) -> clone_plan.Here:
         """The host. In check mode what a killed run has left is there still, and is no obstacle."""
         listed = self.podman.containers()
@@ -181,16 +153,6 @@ class CloneMaker:
                         )
                     )
 
-    def _look_at_places(self, planned: clone_plan.Plan, record: Record | None) -> None:
-        ours = {volume["image"] for volume in record["volumes"]} if record else set()
-        for volume in planned.volumes:
-            image_volumes.check_name("name", volume["name"])
-            for path in (volume["image"], volume["mountpoint"]):
-                if os.path.lexists(path) and volume["image"] not in ours and not (os.path.isdir(path) and not os.listdir(path)):
-                    raise HandoverError(
-                        "{0} is there, where a volume of {1} is to be: {2}".format(path, self.name, clone_plan.WAY_OUT[volume["name"] == volume["of"]])
-                    )
-
     def _look_around(self, planned: clone_plan.Plan) -> None:
         """On networks that lead out of the host podman does not know which addresses are in use."""
         networks = {network["name"]: network for network in self.podman.networks()}
@@ -209,7 +171,7 @@ class CloneMaker:
             files.lay(snapshot, volume["of"], volume["image"])
             if volume["fstype"] == "xfs" and volume["name"] != volume["of"]:
                 self._renew_identity(volume["image"])
-        self._image_volumes(planned.volumes, "mounted")
+        have_image_volumes(self.module, planned.volumes, "mounted")
         for volume in planned.podman_volumes:
             options = ["--opt={0}={1}".format(key, value) for key, value in sorted(volume["options"].items())]
             labels = ["--label={0}={1}".format(key, value) for key, value in sorted(volume["labels"].items())]
@@ -289,18 +251,8 @@ class CloneMaker:
         for name in record["podman_volumes"]:
             if name in defined:
                 self.podman.run("volume", "rm", name)
-        self._image_volumes(record["volumes"], "absent")
-        for volume in record["volumes"]:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(volume["image"] + ".new")
-        self.clones.forget(self.name)
-
-    def _image_volumes(self, volumes: t.Iterable[t.Mapping[str, t.Any]], state: str) -> None:
-        keys = ("name", "image", "mountpoint", "fstype", "podman_volume", "discard")
-        steps = [{"image_volume": {**{key: volume[key] for key in keys}, "state": state, "force": state == "absent"}} for volume in volumes]
-        result = in_turn(self.module, STEPS, steps)
-        if "msg" in result:
-            raise HandoverError(result["msg"])
+        have_image_volumes(self.module, record["volumes"], "absent")
+        forget(self.clones, self.name, record)
 
     # The container
 

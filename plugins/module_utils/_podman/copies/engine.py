@@ -52,9 +52,6 @@ class Engine(t.Protocol):
     def look_for_memory(self, name: str) -> None:
         """An error where its memory is taken by no copy."""
 
-    def look_for_making(self, name: str) -> None:
-        """An error where no container is made from a copy."""
-
     def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         """An error where it would not be there any more when it has ended, or could start while its image volumes are not mounted."""
 
@@ -105,9 +102,6 @@ class PodmanEngine:
 
     def look_for_memory(self, name: str) -> None:
         """It is taken."""
-
-    def look_for_making(self, name: str) -> None:
-        """The clone's way makes one."""
 
     def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         """Its unit makes it again where it was removed."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import clones, pcopy, room, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_maker
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_maker, clone_parts
 
 HELP = "Options:\n" + "".join(f"      --{name} string   x\n" for name in ("name", "pull", "network", "volume", "label", "hostname", "root"))
 
@@ -153,7 +153,7 @@ def host(monkeypatch, tmp_path):
     fake = Host(tmp_path)
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
-    monkeypatch.setattr(clone_maker, "in_turn", fake.in_turn)
+    monkeypatch.setattr(clone_parts, "in_turn", fake.in_turn)
     monkeypatch.setattr(clones, "LOCKS", str(tmp_path / "run/locks"))
     monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
     return fake

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""docker_workload and workload_info against a daemon that answers over a socket as Docker does, and keeps what it is told to make."""
+"""docker_workload, workload_info and clone against a daemon that answers over a socket as Docker does, and keeps what it is told to make."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import copy
 import http.server
 import json
 import pathlib
+import shutil
 import socketserver
 import threading
+import types
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import clones, disk_store, runtime, snapshot_records
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import api, facts, look
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_rows
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import cloner, docker_maker
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_parts, snapshot_disks
 from ansible_collections.livefleet.handover.plugins.modules import docker_workload, workload_info
 
 RECORDED = pathlib.Path(__file__).parents[1] / "module_utils" / "_docker" / "recorded"
@@ -29,6 +35,8 @@ class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def __init__(self, path):
         super().__init__(str(path), Handler)
+        self.folder = path.parent / "volumes"
+        self.folder.mkdir()
         self.containers = {}
         self.volumes = {}
         self.images = [{"Id": LEDGER["Image"], "RepoTags": ["localhost/handover/tools:lab"], "Size": 4096}]
@@ -95,7 +103,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path == "/containers/create":
             self._answer(self.server.make(query.partition("=")[2], body), 201)
         elif path == "/volumes/create":
-            self.server.volumes[body["Name"]] = body
+            place = self.server.folder / body["Name"]
+            place.mkdir()
+            self.server.volumes[body["Name"]] = {**body, "Mountpoint": str(place)}
             self._answer(body, 201)
         elif path.endswith("/update") and self.server.stubborn:
             self._answer({"message": "it is being removed"}, 409)
@@ -109,6 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_DELETE(self):
         kind, word = self.path.strip("/").split("/")
         if kind == "volumes" and self.server.volumes.pop(word, None) is not None:
+            shutil.rmtree(self.server.folder / word, ignore_errors=True)
             return self._answer(None, 204)
         found = self._one(word) if kind == "containers" else None
         if found is None:
@@ -301,3 +312,151 @@ def test_a_host_without_docker_has_no_container(run_module, daemon, monkeypatch,
     asked = {"workload": "ledger", "driver": "docker", "images": str(tmp_path), "sessions": str(tmp_path)}
     answer = run_module(workload_info.main, asked)
     assert not answer["workload"]["exists"] and not answer["host"]["docker"]["installed"]
+
+
+DISK = {"name": "disk", "mountpoint": "/mnt/disk", "fstype": "ext4", "options": "rw"}
+BOUND = {"type": "volume", "name": "bound", "source": "/mnt/disk", "destination": "/data", "driver": "local", "read_only": False}
+
+
+class Copy:
+    """The ledger in a backup, and the host on which it is no more. The copy has all of its files."""
+
+    def __init__(self, folder, daemon):
+        self.folder, self.daemon = folder, daemon
+        self.disk = {**DISK, "image": str(folder / "disk.img"), "mountpoint": str(folder / "mnt")}
+        self.configuration = source()
+        bound = {"driver": "local", "options": {"device": self.disk["mountpoint"], "type": "none", "o": "bind"}, "labels": {}}
+        (ledger, *_anonymous) = [mount for mount in self.configuration["mounts"] if mount["name"] == "ledgerdata"]
+        ledger.update(volume=bound, directory_volume=None, directory=self.disk["mountpoint"])
+        for mount in self.configuration["mounts"]:
+            mount["image_volume"] = self.disk if mount is ledger else None
+        self.plain = [name for name in VOLUMES if name != "ledgerdata"]
+        self.fails = ""
+        self.mounted = []
+        self.addresses_in_use = []
+
+    def write(self):
+        kept = snapshot_records.Snapshots(str(self.folder), "ledger")
+        kept.forget("backup-1")
+        place = pathlib.Path(kept.begin("backup-1"))
+        (place / disk_store.CONFIGURATION).write_text(json.dumps(self.configuration))
+        folders = [{"name": name} for name in self.plain]
+        disks = {"volumes": [self.disk], "folders": folders, "disks": True, "store": "/s", "point": "1"}
+        kept.finish("backup-1", {"name": "backup-1", "taken": "2026", "driver": "docker", **disks})
+
+    def make(self, check=False, **given):
+        self.write()
+        params = {
+            "name": "ledger", "workload": "ledger", "snapshot": "backup-1", "state": "present", "root": str(self.folder), "repository": "", "macs": [],
+            "addresses": [], "own_name": True, "memory": False, "start": None, "timeout": 30, **given,
+        }  # fmt: skip
+        return cloner.clone(types.SimpleNamespace(params=params, check_mode=check))
+
+    def lay(self, _record, volume, path):
+        pathlib.Path(path).write_text(volume)
+
+    def fill(self, _record, volume, path):
+        if self.fails:
+            raise runtime.HandoverError(self.fails)
+        assert "ledger" not in self.daemon.containers, "a container that could be started before its files are there"
+        (pathlib.Path(path) / "said").write_text(volume)
+
+    def in_turn(self, _module, _table, steps):
+        for step in (step["image_volume"] for step in steps):
+            assert step["state"] == "absent" or pathlib.Path(step["image"]).exists()
+            self.mounted.append((step["name"], step["state"]))
+            if step["state"] == "absent":
+                pathlib.Path(step["image"]).unlink(missing_ok=True)
+        return {}
+
+
+@pytest.fixture
+def lost(tmp_path, daemon, monkeypatch):
+    copy_of = Copy(tmp_path, daemon)
+    monkeypatch.setattr(clones, "LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr(docker_rows, "runs", lambda _runtime: True)
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(disk_store.DiskStore, "has", lambda self, word: True)
+    for name in ("lay", "fill"):
+        monkeypatch.setattr(snapshot_disks.SnapshotDisks, name, lambda self, *words, which=name: getattr(copy_of, which)(*words))
+    monkeypatch.setattr(snapshot_disks.SnapshotDisks, "need", lambda self, record: 4096)
+    monkeypatch.setattr(clone_parts, "in_turn", copy_of.in_turn)
+    monkeypatch.setattr(api.Docker, "networks", lambda self: [{**network, "Containers": {}} for network in NETWORKS])
+    monkeypatch.setattr(docker_maker, "in_use", lambda _interface, address: str(address) in copy_of.addresses_in_use)
+    return copy_of
+
+
+def test_a_lost_container_is_made_again_from_a_copy(lost, daemon, tmp_path):
+    # Docker copies what the image has there into a volume that it finds empty.
+    daemon.spoil = lambda inspect: (daemon.folder / lost.plain[0] / "of-the-image").touch()
+    made = lost.make()
+    assert not (daemon.folder / lost.plain[0] / "of-the-image").exists()
+    assert made["clone"]["whole"] and made["left_out"] == [] and lost.mounted == [("disk", "mounted")]
+    assert {name: (daemon.folder / name / "said").read_text() for name in lost.plain} == {name: name for name in lost.plain}
+    assert daemon.volumes["ledgerdata"]["DriverOpts"]["device"] == lost.disk["mountpoint"]
+    assert daemon.containers["ledger"]["HostConfig"]["RestartPolicy"]["Name"] == "always"
+    assert daemon.started == ["/containers/" + "b" * 64 + "/start"]
+    assert clones.Clones(str(tmp_path)).read("ledger") is None, "a later run would remove its volumes"
+
+
+def test_a_check_makes_no_container_of_a_copy(lost, daemon):
+    assert lost.make(check=True)["changed"]
+    assert daemon.containers == daemon.volumes == {} and lost.mounted == []
+
+
+@pytest.mark.parametrize("way", ["a failure", "a kill"])
+def test_half_of_it_is_removed_and_then_it_is_made(lost, daemon, tmp_path, monkeypatch, way):
+    lost.fails = "the repository is damaged"
+    with monkeypatch.context() as killed:
+        if way == "a kill":
+            killed.setattr(docker_maker.DockerMaker, "_undo", lambda self, record: None)
+        with pytest.raises(runtime.HandoverError, match="the repository is damaged"):
+            lost.make()
+    left = clones.Clones(str(tmp_path)).read("ledger")
+    assert (left is None, daemon.volumes == {}, (tmp_path / "disk.img").exists()) == (way == "a failure", way == "a failure", way == "a kill")
+    lost.fails = ""
+    assert lost.make()["clone"]["whole"] and len(daemon.started) == 1
+
+
+def test_another_container_of_the_name_is_not_removed_with_a_killed_runs_half(lost, daemon, tmp_path):
+    left = {"origin": "ledger@backup-1", "driver": "docker", "whole": False, "volumes": [], "docker_volumes": []}
+    clones.Clones(str(tmp_path)).write("ledger", left)
+    daemon.have({**copy.deepcopy(LEDGER), "State": {"Status": "exited", "Running": False}})
+    for state in ("present", "absent"):
+        with pytest.raises(runtime.HandoverError, match="the container ledger has run, and is another than"):
+            lost.make(state=state)
+    assert "ledger" in daemon.containers
+    daemon.containers["ledger"]["State"]["Status"] = "created"
+    assert lost.make(state="absent")["changed"] and daemon.containers == {}
+
+
+@pytest.mark.parametrize("spoil, said", [
+    (lambda lost: lost.daemon.have({**copy.deepcopy(LEDGER), "State": {"Status": "exited", "Running": False}}), "there is a container named ledger"),
+    (lambda lost: lost.daemon.images.clear(), "is not on this host: bring it here with docker save and docker load"),
+    (lambda lost: lost.daemon.volumes.update({lost.plain[0]: {"Name": lost.plain[0], "Driver": "local"}}), "Docker has a volume .* go back to the backup"),
+    (lambda lost: lost.daemon.volumes.update(ledgerdata={"Name": "ledgerdata", "Driver": "local"}), "the volume ledgerdata of Docker's is another than"),
+    (lambda lost: lost.plain.pop(), "and the copy has none of its files: make it"),
+    (lambda lost: pathlib.Path(lost.disk["image"]).write_text("newer"), "disk.img is there, where a volume of ledger is to be"),
+    (lambda lost: lost.configuration["networks"][0].update(subnets=["10.9.0.0/16"]), "the network lan of Docker's is another than ledger was on"),
+    (lambda lost: lost.configuration["networks"][0].update(name="gone"), "Docker has no network named gone on this host"),
+    (lambda lost: lost.addresses_in_use.append(lost.configuration["networks"][0]["ip"]), "is in use on the network lan"),
+    (lambda lost: lost.configuration.update(unaccounted=["HostConfig.New"]), "ledger has HostConfig.New, which is not known here"),
+    (lambda lost: lost.configuration["mounts"].append({**BOUND, "type": "bind", "source": "/no/such", "image_volume": None}), "ledger mounts /no/such"),
+])  # fmt: skip
+def test_nothing_is_made_of_a_copy_where_something_is_in_the_way(lost, daemon, spoil, said):
+    spoil(lost)
+    before = copy.deepcopy(daemon.volumes)
+    with pytest.raises(runtime.HandoverError, match=said):
+        lost.make()
+    assert daemon.volumes == before and daemon.started == [] and lost.mounted == []
+
+
+@pytest.mark.parametrize("given, said", [
+    ({"name": "ledger-try"}, "none is made of it under another name"),
+    ({"own_name": False}, "is the name of the container itself, which may run on another host"),
+    ({"addresses": ["10.213.0.9"]}, "comes back with the addresses that it had"),
+    ({"memory": True}, "copies have its disks alone"),
+])  # fmt: skip
+def test_what_is_not_made_of_a_copy_of_dockers(lost, given, said):
+    with pytest.raises(runtime.HandoverError, match=said):
+        lost.make(**given)

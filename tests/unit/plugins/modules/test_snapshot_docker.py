@@ -18,7 +18,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import gate, kept_policy
 from ansible_collections.livefleet.handover.plugins.module_utils._docker.api import Docker
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_disks
-from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import cloner, docker_engine, engines, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import docker_engine, engines, snapshots
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_adopter, backup_taker, engine as of_engine
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshots import image_volumes
 
@@ -253,16 +253,6 @@ def test_a_snapshot_is_refused_where_those_of_podmans_container_are(host, act, t
         with pytest.raises(HandoverError, match="are of a container of the driver podman"):
             act(name="one", state=state)
     assert host.said == [] and kept.has("one")
-
-
-def test_no_clone_is_made_of_one(host, tmp_path):
-    kept_in = str(tmp_path / "root")
-    kept = Snapshots(kept_in, "shop")
-    kept.begin("one")
-    kept.finish("one", {"name": "one", "taken": "2026", "driver": "docker"})
-    params = {"workload": "shop", "snapshot": "one", "name": "try", "state": "present", "root": kept_in, "repository": "", "macs": [], "timeout": 9}
-    with pytest.raises(HandoverError, match="shop is a container of Docker's, and none is made from a copy"):
-        cloner.clone(types.SimpleNamespace(params=params, check_mode=False))
 
 
 def test_the_choices_are_the_engines_that_there_are():

@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What each engine needs to make a container of a copy: the copy's configuration, free places, image volumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..._core.clones import Clones, Record
+from ..._core.disk_store import CONFIGURATION, DiskStore
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from ..._core.snapshot_records import Snapshots
+from ..._core.step import in_turn
+from .. import clone_plan, volume as image_volumes
+from ..steps.table import STEPS
+from .snapshot_disks import SnapshotDisks, point_of
+
+OWN_NAME = (
+    "{0} is the name of the container itself, which may run on another host: give the clone another name, or bring the container back from a "
+    "backup with the playbook backup_restore and without handover_clone, which asks all hosts"
+)
+CUT_OFF = "a run that was cut off has left a part of {0}"
+
+
+def configuration_of(snapshots: Snapshots, name: str) -> dict[str, t.Any]:
+    """The container as it was at the snapshot."""
+    path = os.path.join(snapshots.path(name), CONFIGURATION)
+    try:
+        with open(path, encoding="utf-8") as source:
+            configuration = json.load(source)
+    except FileNotFoundError:
+        configuration = {}
+    except ValueError as exc:
+        raise HandoverError("{0} cannot be read: {1}: take another snapshot".format(path, exc)) from exc
+    if not configuration.get("create_command") and "mounts" not in configuration:
+        raise HandoverError(
+            "the snapshot {0} of {1} was taken without the container's configuration: take another with the playbook snapshot".format(
+                name, snapshots.workload
+            )
+        )
+    return t.cast("dict[str, t.Any]", configuration)
+
+
+def disks_of(runtime: Runtime, snapshots: Snapshots, snapshot: t.Mapping[str, t.Any]) -> SnapshotDisks:
+    """Its disks, which may be gone from the store that has them."""
+    store = DiskStore.of(Pcopy(runtime), snapshots.root, snapshots.workload, snapshot)
+    if snapshot.get("disks") and not store.has(point_of(snapshot)):
+        raise HandoverError(
+            "the disks of the snapshot {0} of {1} are gone from {2}: remove the snapshot".format(snapshot["name"], snapshots.workload, store.folder)
+        )
+    return SnapshotDisks(runtime, snapshots, store)
+
+
+def look_at_places(name: str, volumes: t.Iterable[t.Mapping[str, t.Any]], record: Record | None) -> None:
+    """An error where something is at the place of an image volume. A killed run's, by its record, goes before."""
+    ours = {volume["image"] for volume in record["volumes"]} if record else set()
+    for volume in volumes:
+        image_volumes.check_name("name", volume["name"])
+        for path in (volume["image"], volume["mountpoint"]):
+            if os.path.lexists(path) and volume["image"] not in ours and not (os.path.isdir(path) and not os.listdir(path)):
+                raise HandoverError("{0} is there, where a volume of {1} is to be: {2}".format(path, name, clone_plan.WAY_OUT[volume["name"] == volume["of"]]))
+
+
+def have_image_volumes(module: AnsibleModule, volumes: t.Iterable[t.Mapping[str, t.Any]], state: str) -> None:
+    """Mounts them, or removes them with their data."""
+    keys = ("name", "image", "mountpoint", "fstype", "podman_volume", "discard")
+    steps = [{"image_volume": {**{key: volume[key] for key in keys}, "state": state, "force": state == "absent"}} for volume in volumes]
+    result = in_turn(module, STEPS, steps)
+    if "msg" in result:
+        raise HandoverError(result["msg"])
+
+
+def forget(clones: Clones, name: str, record: Record) -> None:
+    """The last of an undo: half a copy, and the record."""
+    for volume in record["volumes"]:
+        try:
+            os.unlink(volume["image"] + ".new")
+        except FileNotFoundError:
+            continue
+    clones.forget(name)
