@@ -142,6 +142,11 @@ class DockerMaker:
                         had["name"], self.name, *was, *now
                     )
                 )
+            if had["shared"] and not (had["ip"] or had["ip6"]):
+                raise HandoverError(
+                    "{0} had no fixed address on the network {1}, where Docker does not know which are free: make it by what made it first, and go back "
+                    "to the backup then".format(self.name, had["name"])
+                )
             taken = {address.partition("/")[0] for each in (network.get("Containers") or {}).values() for address in (each["IPv4Address"], each["IPv6Address"])}
             parent = (network.get("Options") or {}).get("parent") or host.gateway_interface()
             for address in filter(None, (had["ip"], had["ip6"])):

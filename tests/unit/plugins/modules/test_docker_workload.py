@@ -439,6 +439,7 @@ def test_another_container_of_the_name_is_not_removed_with_a_killed_runs_half(lo
     (lambda lost: pathlib.Path(lost.disk["image"]).write_text("newer"), "disk.img is there, where a volume of ledger is to be"),
     (lambda lost: lost.configuration["networks"][0].update(subnets=["10.9.0.0/16"]), "the network lan of Docker's is another than ledger was on"),
     (lambda lost: lost.configuration["networks"][0].update(name="gone"), "Docker has no network named gone on this host"),
+    (lambda lost: lost.configuration["networks"][0].update(ip="", ip6=""), "ledger had no fixed address on the network lan"),
     (lambda lost: lost.addresses_in_use.append(lost.configuration["networks"][0]["ip"]), "is in use on the network lan"),
     (lambda lost: lost.configuration.update(unaccounted=["HostConfig.New"]), "ledger has HostConfig.New, which is not known here"),
     (lambda lost: lost.configuration["mounts"].append({**BOUND, "type": "bind", "source": "/no/such", "image_volume": None}), "ledger mounts /no/such"),
