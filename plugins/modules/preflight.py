@@ -127,6 +127,12 @@ options:
     type: list
     elements: str
     default: []
+  beside:
+    description:
+      - Names of the containers of a project that move at the same moment, each by itself.
+    type: list
+    elements: str
+    default: []
   source_secrets:
     description:
       - What M(livefleet.handover.podman_secrets_info) returned on the source as C(secrets).
@@ -344,6 +350,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "destination_binds": {"type": "dict", "default": {}},
     "secrets": {"type": "str", "choices": ["same", "carry", "refuse"], "default": "same", "no_log": False},
     "floating_addresses": {"type": "list", "elements": "str", "default": []},
+    "beside": {"type": "list", "elements": "str", "default": []},
     "source_secrets": {"type": "dict", "default": {}, "no_log": False},
     "destination_secrets": {"type": "dict", "default": {}, "no_log": False},
     "asked_within_seconds": {"type": "float", "default": 0, "aliases": ["asked_within"]},
@@ -376,6 +383,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         binds_there=params["destination_binds"],
         secrets=params["secrets"],
         floating_addresses=params["floating_addresses"],
+        beside=params["beside"],
         secrets_here=params["source_secrets"],
         secrets_there=params["destination_secrets"],
         asked_within=params["asked_within_seconds"],

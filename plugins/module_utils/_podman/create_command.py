@@ -164,6 +164,8 @@ class Identity:
     # Of a group: the pod that it is a member of, whether it has the network of another container, and the names of those that it names by their IDs.
     pod: str = ""
     joined: bool = False
+    # It moves beside those that it requires, each by itself: podman is told of them when all are there.
+    requires_later: bool = False
     others: t.Mapping[str, str] = field(default_factory=dict)
 
 
@@ -281,6 +283,7 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str
         # podman run takes the name of the unit that it is in from its environment.
         written += [("label", label) for label in identity.labels if label.startswith(_UNIT_LABEL) and label not in parsed.values("label")]
     left_out = _RUN_ONLY | _NOT_CARRIED | _PINNED | _ENVIRONMENT | set(identity.settings) | {_LABELS, *(("rm",) if identity.made_by_unit else ())}
+    left_out |= {"requires"} if identity.requires_later else set()
     kept = [(name, value) for name, value in parsed.options if name not in left_out]
     for name, value in [*kept, *((name, value) for name, value in identity.settings.items() if value)]:
         if create.takes_value(name) is None:

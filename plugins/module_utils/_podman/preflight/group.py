@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..groups import JOINT, POD
+from . import wave
 from .container import way_to_move
 from .plan import STOPPED, Check, Plan
 
@@ -31,7 +32,11 @@ _JOINED = frozenset(("ipc", "net", "uts"))
 
 def _live(plan: Plan) -> t.Iterator[str]:
     why = next(_stopped_for_it(plan), None) if plan.live else None
-    if why is not None:
+    if why is not None and plan.container.get("as_wave"):
+        yield "{0} is a project of compose ({1}), whose containers move live as a wave: {2}, or move it with -e migrate_mode=offline".format(
+            plan.workload, ", ".join(plan.names), wave.way(plan.container["as_wave"], plan.destination)
+        )
+    elif why is not None:
         yield "{0} is {1} ({2}), which moves as one and is stopped for it{3}: move it with -e migrate_mode=offline".format(
             plan.workload, _WHAT.get(plan.container["kind"], "several containers"), ", ".join(plan.names), why
         )

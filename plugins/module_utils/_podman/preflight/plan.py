@@ -35,11 +35,17 @@ class Plan(Move):
     secrets_here: Facts = field(default_factory=dict)  # by name, what podman_secrets_info of the source says
     secrets_there: Facts = field(default_factory=dict)
     reserve_space: bool = False  # the destination takes all the room that its images can need
+    beside: t.Sequence[str] = ()  # names of the containers that move at the same moment, each by itself
 
     @property
     def in_group(self) -> bool:
         """Whether it is a member of several that move as one."""
         return "infra" in self.container
+
+    @property
+    def in_wave(self) -> bool:
+        """Whether it is a container of a project that moves beside all others of it that it needs."""
+        return bool(self.container.get("wave")) and set(self.container["together"]) <= {self.workload, *self.beside}
 
     def member_plans(self) -> list[Plan]:
         """The same move, of each of them by itself."""
