@@ -77,7 +77,7 @@ def beside_facts(inspect: Facts, unit: t.Sequence[Facts], pods: t.Sequence[Facts
     names = {each["Id"]: each["Name"] for each in unit}
     return {
         "others": {**names, **groups.names_by_id((), [{**pod, **_words(pod)} for pod in pods])},
-        "pods": [dict(pod) for pod in pods],
+        "in_pods": [dict(pod) for pod in pods],
         "pod_name": pods[0]["name"] if pods else "",
         "requires": sorted(names[other] for other in inspect.get("Dependencies") or [] if other in names),
     }

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 Document = t.Mapping[str, t.Any]
@@ -17,7 +18,7 @@ _SAME = {
 # Each host's own: the check `mtu` compares what it carries.
 _OF_THE_HOST = frozenset(("mtu",))
 # How podman names an interface that nobody has named.
-_DRAWN = "podman"
+_DRAWN = re.compile("podman[0-9]+")
 
 
 def definition(network: Document) -> dict[str, t.Any]:
@@ -39,7 +40,7 @@ def definition(network: Document) -> dict[str, t.Any]:
         "ipam": (network.get("ipam_options") or {}).get("driver") or "",
         "options": dict(network.get("options") or {}),
         "labels": dict(network.get("labels") or {}),
-        "interface": "" if interface[len(_DRAWN) :].isdigit() and interface.startswith(_DRAWN) else interface,
+        "interface": "" if _DRAWN.fullmatch(interface) else interface,
     }
 
 

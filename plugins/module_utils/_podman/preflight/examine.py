@@ -69,7 +69,7 @@ def twin(plan: Plan) -> dict[str, t.Any]:
         "secrets": secrets.carried(plan),
         "restored": bool(plan.members) and plan.live,
         "networks": networks.to_make(plan),
-        "pods": [pod["name"] for pod in plan.container.get("pods", [])] if plan.in_wave else [],
+        "pods": [pod["name"] for pod in plan.container.get("in_pods", [])] if plan.in_wave else [],
     }
 
 

@@ -43,7 +43,7 @@ def _pod_taken(plan: Plan) -> t.Iterator[str]:
     if not plan.in_wave:
         return
     listed = plan.there["host"]["podman"]["containers"]
-    for pod in plan.container.get("pods", []):
+    for pod in plan.container.get("in_pods", []):
         strangers = sorted(each["name"] for each in listed if each.get("pod") == pod["name"] and each.get("project") != plan.container["wave"])
         if strangers:
             yield "{0} has a pod named {1} already, with {2}: remove it there, or rename it".format(plan.destination, pod["name"], ", ".join(strangers))

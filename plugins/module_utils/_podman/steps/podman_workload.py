@@ -74,7 +74,7 @@ class PodmanWorkload:
         made: list[str] = []
         around = Surroundings(self.podman, self.name, self.reasons)
         networks = around.missing(source["networks"], self.params["planned"])
-        pods = (source.get("pods") or []) if source.get("wave") else []
+        pods = source.get("in_pods") or []
         initialisation = Initialisation(self.runtime, self.podman, self.name)
         try:
             around.make(networks, pods)
@@ -150,7 +150,7 @@ class PodmanWorkload:
             wanted["HostConfig.AutoRemove"] = False
         found = essence(inspect)
         if source.get("wave"):
-            found = essence_of_member(found, names_by_id([inspect], self.podman.pods(pod["name"] for pod in source["pods"])), False)
+            found = essence_of_member(found, names_by_id([inspect], self.podman.pods(pod["name"] for pod in source["in_pods"])), False)
         difference = first_difference(wanted, found)
         if difference is not None:
             raise HandoverError(

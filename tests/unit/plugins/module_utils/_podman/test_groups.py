@@ -66,6 +66,31 @@ def test_what_cannot_be_parted_is_one_unit(inspects, projects, together, name):
     assert name in [groups.name_of_unit(unit, {POD: "front"}) for unit in units]
 
 
+def of_project(name, identifier, depends=(), volumes=(), pod="", project="trade", running=True, **host):
+    return {**inspected(name, identifier, depends, volumes, pod, project=project), "HostConfig": host, "State": {"Running": running}}
+
+
+@pytest.mark.parametrize(
+    ("web", "expected"),
+    [
+        ({}, "trade"),
+        ({"pod": ""}, "trade"),
+        ({"project": "other"}, ""),
+        ({"project": ""}, ""),
+        ({"volumes": ["data"]}, ""),
+        ({"running": False}, ""),
+        ({"depends": [DB, OTHER]}, ""),
+        ({"pod": "8" * 64}, ""),
+        ({"NetworkMode": "container:" + DB}, ""),
+        ({"IpcMode": "container:" + DB}, ""),
+        ({"VolumesFrom": ["db"]}, ""),
+    ],
+)
+def test_those_of_a_project_move_side_by_side_if_each_has_its_own(web, expected):
+    unit = [of_project("db", DB, volumes=["data", "data"], pod=POD), of_project("web", WEB, **{"depends": [DB], "pod": POD, **web})]
+    assert groups.can_part(unit, {"8" * 64}) == expected
+
+
 RUN = Grammar({**dict.fromkeys(("name", "pod", "requires", "volumes-from", "network", "publish", "hostname", "pull"), True), "detach": False}, {"d": "detach"})
 PODMAN = Grammar({"log-level": True}, {})
 
