@@ -170,7 +170,7 @@ def test_a_network_of_that_name_that_is_another_is_refused(pawn: Pawn) -> None:
     finally:
         second.run(f"podman network rm {NETWORK}")
     assert status != 0
-    assert f"the network {NETWORK} is not the same on both hosts: its DNS is on on {first.name} and off on {second.name}" in text, text[-3000:]
+    assert f"the network {NETWORK} is not the same on both hosts: its name server is on on {first.name} and off on {second.name}" in text, text[-3000:]
     pawn.runs_only_on(first)
 
 

@@ -13,7 +13,7 @@ Document = t.Mapping[str, t.Any]
 
 # Of a network's inspect, the values that define it, and how a sentence calls each.
 _SAME = {
-    "driver": "driver", "subnets": "subnets", "internal": "option internal", "dns": "DNS", "options": "options", "routes": "routes", "ipam": "IPAM driver",
+    "driver": "driver", "subnets": "set of subnets", "internal": "word internal", "dns": "name server", "options": "set of options", "routes": "set of routes", "ipam": "IPAM driver",
 }  # fmt: skip
 # Each host's own: the check `mtu` compares what it carries.
 _OF_THE_HOST = frozenset(("mtu",))

@@ -38,11 +38,11 @@ def test_the_command_makes_the_same_network():
     [
         ({"driver": "ipvlan"}, ("driver", "bridge", "ipvlan")),
         ({"subnets": [{"subnet": "10.89.0.0/24", "gateway": "10.89.0.2"}]},
-         ("subnets", "10.89.0.0/24 with the gateway 10.89.0.1", "10.89.0.0/24 with the gateway 10.89.0.2")),
-        ({"internal": True}, ("option internal", "off", "on")),
-        ({"dns_enabled": False}, ("DNS", "on", "off")),
-        ({"options": {"isolate": "true"}}, ("options", "none", "isolate=true")),
-        ({"routes": [{"destination": "10.9.0.0/16", "gateway": "10.89.0.2"}]}, ("routes", "none", "10.9.0.0/16,10.89.0.2")),
+         ("set of subnets", "10.89.0.0/24 with the gateway 10.89.0.1", "10.89.0.0/24 with the gateway 10.89.0.2")),
+        ({"internal": True}, ("word internal", "off", "on")),
+        ({"dns_enabled": False}, ("name server", "on", "off")),
+        ({"options": {"isolate": "true"}}, ("set of options", "none", "isolate=true")),
+        ({"routes": [{"destination": "10.9.0.0/16", "gateway": "10.89.0.2"}]}, ("set of routes", "none", "10.9.0.0/16,10.89.0.2")),
         ({"ipam_options": {"driver": "none"}}, ("IPAM driver", "host-local", "none")),
         # Each host's own, or nothing that a container could notice.
         ({"options": {"mtu": "1400"}, "network_interface": "podman7", "labels": {}}, None),

@@ -722,7 +722,7 @@ FAULTS = [
     ("memory", put("here.host.memory_available", GIB // 2), "moving it takes 640 MiB on node1, and 512 MiB are available there"),
     ("networks", put("there.host.podman.networks", []), "podman on node2 has no network named lan, which shop is on: create it there with the driver macvlan"),
     ("networks", both(of_project(), put("there.host.podman.networks", [{**BRIDGE, "definition": {**BRIDGE["definition"], "dns": False}}])),
-     "the network trade_default is not the same on both hosts: its DNS is on on node1 and off on node2: remove it on node2, and the move makes it there"),
+     "the network trade_default is not the same on both hosts: its name server is on on node1 and off on node2: remove it on node2, and the move makes it there"),
     ("networks", both(of_project(), put("there.host.addresses.0.address", "10.89.0.77")),
      "the network trade_default cannot be made on node2: its subnet 10.89.0.0/24 holds addresses of the interface eth0 there: give trade_default another"),
     ("networks", both(of_project(), put("there.host.podman.networks", [{**BRIDGE, "name": "other"}])),
