@@ -205,7 +205,7 @@ class HostInfo:
         pods = {each["Pod"]: each["PodName"] for each in listed if each.get("PodName")}
         rows = {each["Id"]: self._workload(each, inspects.get(each["Id"], {}), volumes, mounts) for each in listed if not each.get("IsInfra")}
         known = [{"Id": identifier, "Name": rows[identifier]["name"], **found} for identifier, found in inspects.items()]
-        with_infra = {each.get("Pod") for each in listed if each.get("IsInfra")}
+        with_infra = {str(each.get("Pod")) for each in listed if each.get("IsInfra")}
         for unit in groups.units(known, projects=False):
             if len(unit) > 1 or unit[0].get("Pod"):
                 members = [rows.pop(each["Id"]) for each in unit]

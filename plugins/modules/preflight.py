@@ -89,10 +89,7 @@ options:
     choices: ["false", "true", auto]
     default: "false"
   max_frozen_ms: {type: int, default: 0, description: "Milliseconds for which the workload may stand still, for O(lazy_pages=auto). V(0) for any."}
-  place_memory:
-    description: Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Where that is not possible CRIU carries it.
-    type: bool
-    default: false
+  place_memory: {type: bool, default: false, description: Whether the workload's memory is placed beside CRIU's restore where that is possible.}
   reserve_space:
     description: Whether the destination is to take all the room that the image volumes can need, and not only as much as is in them.
     type: bool
@@ -127,12 +124,7 @@ options:
     type: list
     elements: str
     default: []
-  beside:
-    description:
-      - Names of the containers of a project that move at the same moment, each by itself.
-    type: list
-    elements: str
-    default: []
+  beside: {type: list, elements: str, default: [], description: [Names of the containers of a project that move at the same moment.]}
   source_secrets:
     description:
       - What M(livefleet.handover.podman_secrets_info) returned on the source as C(secrets).

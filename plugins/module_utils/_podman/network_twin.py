@@ -13,7 +13,8 @@ Document = t.Mapping[str, t.Any]
 
 # Of a network's inspect, the values that define it, and how a sentence calls each.
 _SAME = {
-    "driver": "driver", "subnets": "set of subnets", "internal": "word internal", "dns": "name server", "options": "set of options", "routes": "set of routes", "ipam": "IPAM driver",
+    "driver": "driver", "subnets": "set of subnets", "internal": "word internal", "dns": "name server", "options": "set of options",
+    "routes": "set of routes", "ipam": "IPAM driver",
 }  # fmt: skip
 # Each host's own: the check `mtu` compares what it carries.
 _OF_THE_HOST = frozenset(("mtu",))
@@ -71,9 +72,9 @@ def create_words(name: str, wanted: Document) -> list[str]:
 def difference(here: Document, there: Document) -> tuple[str, str, str] | None:
     """(its name, on the source, over there) of the first thing in which two networks differ that a container could notice."""
     for key, what in _SAME.items():
-        values = [_said(key, each) for each in (here, there)]
-        if values[0] != values[1]:
-            return (what, *values)
+        mine, theirs = _said(key, here), _said(key, there)
+        if mine != theirs:
+            return what, mine, theirs
     return None
 
 
@@ -85,4 +86,4 @@ def _said(key: str, wanted: Document) -> str:
         return ", ".join("{0}={1}".format(name, text) for name, text in sorted(value.items()) if name not in _OF_THE_HOST) or "none"
     if key == "routes":
         return "; ".join(sorted(value)) or "none"
-    return ("on" if value else "off") if isinstance(value, bool) else value or "none"
+    return ("on" if value else "off") if isinstance(value, bool) else str(value or "none")

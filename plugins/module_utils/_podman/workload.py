@@ -123,6 +123,7 @@ def mounts_of(inspect: Document) -> list[dict[str, t.Any]]:
             "options": sorted(mount.get("Options") or []),
             "read_only": not mount.get("RW", True),
             "propagation": mount.get("Propagation") or "",
+            "subpath": mount.get("SubPath") or "",
         }
         for mount in sorted(inspect.get("Mounts") or [], key=lambda each: each.get("Destination") or "")
     ]

@@ -78,8 +78,9 @@ class Plan(Move):
                 if mount["type"] == "volume" and mount["directory"] == volume["mountpoint"]:
                     volume["podman_volume"] = mount["name"]
                 # An engine that begins to restore before the volume has come looks for them.
-                elif mount["directory"] != volume["mountpoint"] and mount.get("kind", FOLDER) == FOLDER:
-                    volume["folders"] = sorted({*volume.get("folders", []), posixpath.relpath(mount["directory"], volume["mountpoint"])})
+                below = posixpath.join(mount["directory"], mount.get("subpath") or "").rstrip("/")
+                if below != volume["mountpoint"] and mount.get("subpath_kind", mount.get("kind", FOLDER)) == FOLDER:
+                    volume["folders"] = sorted({*volume.get("folders", []), posixpath.relpath(below, volume["mountpoint"])})
         return list(found.values())
 
 

@@ -20,8 +20,8 @@ def way(project: str, destination: str) -> str:
 def refusal(plan: Plan) -> t.Iterator[str]:
     """Why such a container does not move without the others."""
     project = plan.container["wave"]
-    yield "{0} is a container of the project {1} on {2} ({3}), which moves as one: {4}, or stopped with -e handover_workload={1} -e migrate_mode=offline".format(
-        plan.workload, project, plan.source, ", ".join(plan.container["together"]), way(project, plan.destination)
+    yield "{0} is a container of the project {1} on {2} ({3}), which moves as one: {4}, or stopped with -e handover_workload={1} {5}".format(
+        plan.workload, project, plan.source, ", ".join(plan.container["together"]), way(project, plan.destination), "-e migrate_mode=offline"
     )
 
 

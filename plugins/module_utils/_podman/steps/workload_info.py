@@ -15,7 +15,7 @@ from ..._core import floating_look, host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, task_facts, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, subpaths, task_facts, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
@@ -125,6 +125,8 @@ class WorkloadInfo:
         mounts = loop.read_mounts()
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, facts["name"]))
+            if mount["subpath"]:
+                mount["subpath_kind"] = subpaths.kind(mount["directory"] or mount["source"], mount["subpath"])
             if mount["type"] == "bind":
                 mount.update(of_mount(mount["source"], mount["destination"], facts["pid"]))
         if not in_group:
@@ -145,7 +147,8 @@ class WorkloadInfo:
             **seen,
             connections=host.connections(facts["pid"]) if facts["running"] else {},
             # Of ports on an address that may float it counts who is at their other end.
-            peers=floating_look.peers(host.established(facts["pid"])) if facts["running"] and (facts["wave"] or any(port["host_ip"] for port in facts["ports"])) else [],
+            # So it does of those that move beside it.
+            peers=floating_look.peers(host.established(facts["pid"])) if facts["running"] and _counts_peers(facts) else [],
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
             **self._recreation(facts["create_command"], in_group or bool(facts["wave"]), root_volume.path_of(facts)),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
@@ -240,6 +243,10 @@ class WorkloadInfo:
                 manifest = self._ask(lambda: self.podman.manifest_type(image["id"]), "")
                 return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or []), "manifest": manifest}
         return {"size": 0, "named": False, "manifest": ""}
+
+
+def _counts_peers(facts: t.Mapping[str, t.Any]) -> bool:
+    return bool(facts["wave"]) or any(port["host_ip"] for port in facts["ports"])
 
 
 STEP = Step(

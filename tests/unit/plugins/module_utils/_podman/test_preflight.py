@@ -591,6 +591,8 @@ FAULTS = [
                          put("here.workload.dependencies", ["e" * 64])),
      "shop, sidecar on node1 cannot be parted (--requires, --network container:, --volumes-from, or a volume that they share): "
      "move them as one with -e handover_workload=shop+sidecar -e migrate_mode=offline"),
+    ("subpaths", put("here.workload.mounts", [{**MOUNT, "subpath": "a/link", "subpath_kind": ""}]),
+     "shop mounts a/link of the volume pgdata on /var/lib/postgresql, which is neither a folder nor a file there, or is reached by a symbolic link"),
     # One of a project whose containers move side by side, without the others; with them it is in nobody's way.
     ("pod", of_project(beside=[]), 'shop is a container of the project trade on node1 (db, shop), which moves as one: move all of it live with the playbook '
      'move and -e \'{"handover_moves": [{"workload": "trade", "to": "node2"}]}\', or stopped with -e handover_workload=trade -e migrate_mode=offline'),
@@ -722,7 +724,7 @@ FAULTS = [
     ("memory", put("here.host.memory_available", GIB // 2), "moving it takes 640 MiB on node1, and 512 MiB are available there"),
     ("networks", put("there.host.podman.networks", []), "podman on node2 has no network named lan, which shop is on: create it there with the driver macvlan"),
     ("networks", both(of_project(), put("there.host.podman.networks", [{**BRIDGE, "definition": {**BRIDGE["definition"], "dns": False}}])),
-     "the network trade_default is not the same on both hosts: its name server is on on node1 and off on node2: remove it on node2, and the move makes it there"),
+     "the network trade_default is not the same on both hosts: its name server is on on node1 and off on node2: remove it on node2, and the move makes it"),
     ("networks", both(of_project(), put("there.host.addresses.0.address", "10.89.0.77")),
      "the network trade_default cannot be made on node2: its subnet 10.89.0.0/24 holds addresses of the interface eth0 there: give trade_default another"),
     ("networks", both(of_project(), put("there.host.podman.networks", [{**BRIDGE, "name": "other"}])),
