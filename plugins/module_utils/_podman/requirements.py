@@ -15,7 +15,7 @@ import typing as t
 
 from .book import SCHEMA, in_book
 
-_KEY, _COMMAND = "Dependencies", "createCommand"
+_KEY, _COMMAND = "Dependencies", "CreateCommand"
 _UNKNOWN = "podman's database has another layout than is known"
 
 

@@ -21,7 +21,7 @@ def book(root, schema=1, command=COMMAND, **configs):
     database.execute("CREATE TABLE ContainerConfig (ID TEXT, JSON TEXT)")
     database.execute("CREATE TABLE ContainerDependency (ID TEXT, DependencyID TEXT, PRIMARY KEY (ID, DependencyID))")
     for name, requires in configs.items():
-        noted = {"id": name, "createCommand": command, **({"Dependencies": requires} if requires else {})}
+        noted = {"id": name, "CreateCommand": command, **({"Dependencies": requires} if requires else {})}
         database.execute("INSERT INTO ContainerConfig VALUES (?, ?)", (name, json.dumps(noted)))
         database.executemany("INSERT INTO ContainerDependency VALUES (?, ?)", [(name, other) for other in requires])
     database.commit()
@@ -36,7 +36,7 @@ def noted(root):
     database.close()
     for name, config in configs.items():
         assert sorted(config.get("Dependencies") or []) == [other for each, other in table if each == name]
-    return {name: (config.get("Dependencies") or [], config["createCommand"]) for name, config in configs.items()}
+    return {name: (config.get("Dependencies") or [], config["CreateCommand"]) for name, config in configs.items()}
 
 
 def test_a_container_requires_others_from_then_on(tmp_path):
