@@ -54,7 +54,7 @@ _NOT_CARRIED = frozenset(
 _PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", "publish", "publish-all"))
 
 # Whose values name another container, or a pod.
-_TIES = frozenset(("pod", "requires", "volumes-from"))
+_TIES = frozenset(("pod", "pod-id-file", "requires", "volumes-from"))
 
 # Files of the first host that the second one's podman would read again, and whose contents are not remembered.
 _FILES = frozenset(("hosts-file", "init-path"))
@@ -290,7 +290,8 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str
             raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))
         written.append((name, value))
     written = pinned(written, identity.volumes)
-    written = [(name, _tied(name, value, identity)) for name, value in written]
+    # A pod of another host is named by its name, and not by a file there.
+    written = [("pod", identity.pod) if name == "pod-id-file" else (name, _tied(name, value, identity)) for name, value in written]
     flags = spell(parsed.global_options, ("cgroup-manager", "runtime-flag"))
     return [*flags, "create", *spell(written), identity.image, *parsed.arguments]
 

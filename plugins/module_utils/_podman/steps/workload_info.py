@@ -15,7 +15,7 @@ from ..._core import floating_look, host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, subpaths, task_facts, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, service_pod, subpaths, task_facts, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
@@ -101,6 +101,8 @@ class WorkloadInfo:
         joined = task_facts.multicast_groups(pids[0]) if pids else []
         as_wave = groups.can_part(known, {each["Pod"] for each in containers if each.get("IsInfra")}) if len(known) == len(listed) else ""
         found = group_facts(self.params["workload"], kind, members, pods, sorted(outsiders))
+        if kind == groups.POD:
+            found["service"] = self._ask(lambda: service_pod.facts(self.runtime, [member for member in members if not member["infra"]]), {})
         return {**found, "common_ipc": common, "multicast": joined, "as_wave": as_wave}
 
     def _container(

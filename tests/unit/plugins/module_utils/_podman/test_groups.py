@@ -91,7 +91,8 @@ def test_those_of_a_project_move_side_by_side_if_each_has_its_own(web, expected)
     assert groups.can_part(unit, {"8" * 64}) == expected
 
 
-RUN = Grammar({**dict.fromkeys(("name", "pod", "requires", "volumes-from", "network", "publish", "hostname", "pull"), True), "detach": False}, {"d": "detach"})
+_VALUES = ("name", "pod", "pod-id-file", "requires", "volumes-from", "network", "publish", "hostname", "pull")
+RUN = Grammar({**dict.fromkeys(_VALUES, True), "detach": False}, {"d": "detach"})
 PODMAN = Grammar({"log-level": True}, {})
 
 
@@ -99,6 +100,7 @@ PODMAN = Grammar({"log-level": True}, {})
     ("words", "expected"),
     [
         (["--pod", POD[:12]], "--pod=front"),
+        (["--pod-id-file", "/run/front-pod.pod-id"], "--pod=front"),
         (["--requires", "{0},third".format(DB[:12])], "--requires=db,third"),
         (["--volumes-from", DB + ":ro"], "--volumes-from=db:ro"),
         (["--network", "container:" + DB[:12]], "--network=container:db"),

@@ -607,6 +607,10 @@ FAULTS = [
     ("group", both(grouped(mode="live"), put("here.workload.kind", "project"), put("here.workload.as_wave", "trade")),
      'front is a project of compose (db, shop), whose containers move live as a wave: move all of it live with the playbook move and -e '
      '\'{"handover_moves": [{"workload": "trade", "to": "node2"}]}\', or move it with -e migrate_mode=offline'),
+    ("group", both(grouped(mode="live"), put("here.workload.service", {**SERVICE, "unit": "front-pod.service"})),
+     "front is a pod (db, shop), which moves as one and is stopped for it, as its unit front-pod.service makes it anew at each start: move it with"),
+    ("group_units", both(grouped(), put("here.workload.service", {**SERVICE, "unit": "front-pod.service", "cannot": ["is started by x.timer: disable it"]})),
+     "the systemd unit front-pod.service of front on node1 is started by x.timer: disable it"),
     ("group", both(grouped(mode="live"), put("here.workload.kind", "together")),
      "front is several containers (db, shop), which moves as one and is stopped for it: move it with -e migrate_mode=offline"),
     ("group", grouped(mode="live", pod_name="other"), "which moves as one and is stopped for it: move it with"),
