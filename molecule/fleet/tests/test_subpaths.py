@@ -98,8 +98,9 @@ def test_a_place_behind_a_symbolic_link_is_refused(drawer: Drawer) -> None:
     host.check_output(f"podman run --detach --name {NAME}-linked --network none --mount type=volume,src={PLAIN},dst=/x,subpath=a/link {IMAGE} sleep 1000000")
     try:
         status, text = drawer.fleet.play(
-            "migrate", handover_workload=f"{NAME}-linked", handover_source=drawer.first, handover_destination=drawer.second, handover_ignore_checks=["required_by"]
-        )
+            "migrate", handover_workload=f"{NAME}-linked", handover_source=drawer.first, handover_destination=drawer.second,
+            handover_ignore_checks=["required_by"],
+        )  # fmt: skip
     finally:
         host.check_output(f"podman rm --force --time=0 {NAME}-linked")
     assert status != 0
