@@ -32,6 +32,8 @@ FOLDER = f"/root/{PROJECT}"
 COMPOSE = f"cd {FOLDER} && podman-compose"
 IMAGE, PORT = "localhost/handover/tools:lab", 5432
 CRIU = "/etc/criu/runc.conf"
+# Docker lets nothing through between interfaces that are not its own.
+THROUGH = "DOCKER-USER --in-interface podman+ --out-interface podman+ --jump ACCEPT"
 # The web server holds one connection to the database, over which it sends numbers and notes what comes back.
 SERVICES: dict[str, dict[str, t.Any]] = {
     "db": {"command": ["sh", "-c", f"nc -ll -p {PORT} -e cat & exec heartbeat -file /data/beats -every 5ms"], "volumes": ["dbdata:/data"]},
@@ -56,27 +58,32 @@ class Pawn:
 
     def write(self) -> None:
         for host in self.hosts:
+            # A lab host has none, and podman's name server asks for one.
+            host.run(f"[ -e /etc/resolv.conf ] || {{ touch /etc/{PROJECT}.made; echo nameserver 127.0.0.1 >/etc/resolv.conf; }}")
+            host.run(f"iptables --insert {THROUGH}")
             host.run(f"mkdir -p {FOLDER}; cat >{FOLDER}/compose.yml <<'END'\n{yaml.safe_dump(TEXT)}END\n")
 
     def remove(self) -> None:
         for host in self.hosts:
             host.ask(f"podman rm --force --time=0 --ignore {DB} {WEB} {WORKER}; podman pod rm --force --ignore {POD}; podman network rm --force {NETWORK}")
             host.ask(f"podman volume rm --force {PROJECT}_dbdata {PROJECT}_webdata; rm -rf {FOLDER}")
+            host.ask(f"while iptables --delete {THROUGH}; do :; done")
+            host.ask(f"[ ! -e /etc/{PROJECT}.made ] || rm -f /etc/resolv.conf /etc/{PROJECT}.made")
 
     def other(self, host: hosts.Host) -> hosts.Host:
         return next(each for each in self.hosts if each is not host)
 
     def play(self, playbook: str, *words: str, **variables: t.Any) -> tuple[int, str]:
         # The machine under the lab has one clock, and is busy.
-        asked = {"handover_report_dir": str(self.reports), "handover_spare_memory": "64M", "handover_ignore_checks": ["clock"], **variables}
+        asked = {"handover_report_dir": str(self.reports), "handover_ignore_checks": ["clock"], **variables}
         run = hosts.Play(f"playbooks/{playbook}.yml", asked, words=words)
         return run.end(), " ".join(run.text.split())
 
     def move(self, there: hosts.Host, *words: str, **variables: t.Any) -> tuple[int, str]:
-        return self.play("move", *words, handover_moves=[{"workload": PROJECT, "to": there.name}], **variables)
+        return self.play("move", *words, handover_moves=[{"workload": PROJECT, "to": there.name}], handover_spare_memory="64M", **variables)
 
     def containers(self, host: hosts.Host) -> dict[str, dict[str, t.Any]]:
-        listed = json.loads(host.run(f"podman ps --all --filter label=io.podman.compose.project={PROJECT} --format json"))
+        listed = json.loads(host.run(f"podman ps --all --pod --filter label=io.podman.compose.project={PROJECT} --format json"))
         return {each["Names"][0]: each for each in listed}
 
     def runs_only_on(self, home: hosts.Host) -> None:
