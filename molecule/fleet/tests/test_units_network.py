@@ -75,7 +75,7 @@ class Tills:
         assert host.check_output(f"systemctl is-active {UNIT} {NETWORK_UNIT}").split() == ["active", "active"]
         assert other.run(f"podman container exists {NAME}").rc == 1
         assert other.check_output(f"systemctl show --value --property=LoadState {UNIT}") == "not-found"
-        assert host.run("ls -A /var/lib/handover/parts/network").stdout == ""
+        assert host.run(f"ls -d /var/lib/handover/parts/*/*{NAME}*").stdout == ""
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ class Booth:
             assert other.check_output(f"systemctl show --value --property=LoadState {unit}") == "not-found"
         assert other.run(f"podman pod exists {POD}").rc == 1
         assert other.run(f"podman volume exists systemd-{MEMBERS[0]}").rc == 1
-        assert host.run("ls -A /var/lib/handover/sessions").stdout == ""
+        assert host.run(f"ls -d /var/lib/handover/sessions/{POD}-* /var/lib/handover/parts/*/*{POD}*").stdout == ""
 
 
 @pytest.fixture(scope="module")
