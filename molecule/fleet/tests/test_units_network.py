@@ -22,7 +22,7 @@ UNIT, NETWORK_UNIT = f"{NAME}.service", f"{NAME}-network.service"
 FOLDER = "/etc/containers/systemd"
 CRIU = "/etc/criu/runc.conf"
 FILES = {
-    f"{NAME}.network": f"[Network]\nSubnet={SUBNET}\nGateway=10.119.7.254\nInternal=true\nOptions=isolate=true\nLabel=of=tills\n",
+    f"{NAME}.network": f"[Network]\nSubnet={SUBNET}\nGateway=10.119.7.254\nInternal=true\nDisableDNS=true\nOptions=isolate=true\nLabel=of=tills\n",
     f"{NAME}.container": f"""\
 [Container]
 Image=localhost/handover/tools:lab
@@ -91,7 +91,7 @@ def tills() -> t.Iterator[Tills]:
 
 def test_a_network_that_differs_is_refused_and_nothing_is_touched(tills: Tills) -> None:
     there = tills.on(tills.second)
-    there.check_output(f"podman network create --subnet {SUBNET} --gateway 10.119.7.254 --internal {NETWORK}")
+    there.check_output(f"podman network create --subnet {SUBNET} --gateway 10.119.7.254 --internal --disable-dns {NETWORK}")
     try:
         status, text = tills.move(tills.second)
     finally:

@@ -35,7 +35,7 @@ FILES = {
         f"[Pod]\nPodName={POD}\nPodmanArgs=--infra-image {IMAGE} --infra-command 'sleep 1000000'\nNetwork={POD}.network\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     ),
-    f"{POD}.network": "[Network]\nSubnet=10.119.8.0/24\nLabel=of=booths\n",
+    f"{POD}.network": "[Network]\nSubnet=10.119.8.0/24\nDisableDNS=true\nLabel=of=booths\n",
     **{f"{member}.container": MEMBER.format(name=member) for member in MEMBERS},
     **{f"{member}.volume": "[Volume]\nLabel=of=booths\n" for member in MEMBERS},
 }
