@@ -185,6 +185,8 @@ def test_a_pod_is_made_with_the_addresses_that_it_has():
     made = pod_command.pod_twin(pod("--name=front", "--replace", "--network", "lan", "--label", "a=b", "-p", "8080:80"), infra, PODMAN, CREATE)
     assert made == ["pod", "create", "--name=front", "--network=lan:ip=192.0.2.7,mac=02::7,interface_name=eth0", "--publish=8080:80/tcp", "--label=a=b"]
     assert pod_command.pod_twin(pod("--infra=false", "front"), None, PODMAN, CREATE) == ["pod", "create", "--name=front", "--infra=false"]
+    of_unit = {**pod("--infra=false", "front"), "essence": {"Labels": {"PODMAN_SYSTEMD_UNIT": "front-pod.service"}}}
+    assert pod_command.pod_twin(of_unit, None, PODMAN, CREATE)[-1] == "--label=PODMAN_SYSTEMD_UNIT=front-pod.service"
 
 
 @pytest.mark.parametrize(
