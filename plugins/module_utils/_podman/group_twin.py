@@ -22,6 +22,7 @@ from .group_readied import Readied
 from .groups import names_by_id
 from .pod_command import pod_twin
 from .podman import Held, Podman
+from .surroundings import Surroundings
 from .twin_init import Initialisation
 
 Facts = t.Mapping[str, t.Any]
@@ -64,12 +65,17 @@ class Group:
             self.reasons.append("there is no {0} here".format(self.name))
             if self.module.check_mode:
                 return {"command": [], "volumes": sorted(volumes), "workload": {}}
+            around = Surroundings(self.podman, self.name, self.reasons)
+            networks = around.missing(list({each["name"]: each for member in source["members"] for each in member["networks"]}.values()), planned)
             try:
+                around.make(networks, [])
                 self._make(source, members, volumes, (planned or {}).get("folders") or [])
                 if planned and planned["restored"]:
                     Readied(self.module, self.podman).run(source)
             except HandoverError:
                 self._undo(source, members, volumes, (planned or {}).get("folders") or [])
+                with contextlib.suppress(HandoverError):
+                    around.withdraw([each["name"] for each in networks])
                 raise
         elif planned and planned["restored"] and not self.module.check_mode:
             Readied(self.module, self.podman).run(source)
@@ -227,4 +233,5 @@ class Group:
             self.podman.run("volume", "rm", name)
         bind_places.put_aside(self.params["aside"])
         bind_places.remove(self.params["folders"])
+        Surroundings(self.podman, self.name, self.reasons).withdraw(**(self.params["around"] or {}))
         return {}
