@@ -79,6 +79,15 @@ def essence(inspect: Document) -> dict[str, t.Any]:
     return {field: _normal(field, value) for field, value in found.items()}
 
 
+def of_twin(source: Document) -> dict[str, t.Any]:
+    """The essence that the twin of a container has, from the facts about that."""
+    wanted = dict(source["essence"])
+    if (source.get("service") or {}).get("made_by_unit"):
+        # The unit removes it by its own command. A restore that is begun again would be none if podman did so, too.
+        wanted["HostConfig.AutoRemove"] = False
+    return wanted
+
+
 # The mounts that podman itself makes over a read-only root.
 _READ_ONLY_TMPFS = ("/run", "/tmp", "/var/tmp")
 _READ_ONLY_OPTIONS = "rw,rprivate,nosuid,nodev,tmpcopyup"

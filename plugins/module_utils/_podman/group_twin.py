@@ -16,7 +16,7 @@ from .._core import bind_places
 from .._core.runtime import HandoverError
 from . import inode_flags, workload
 from .create_command import CommandError, Grammar, parse, twin
-from .essence import essence, first_difference
+from .essence import essence, first_difference, of_twin
 from .group_facts import essence_of_member, pod_facts
 from .group_readied import Readied
 from .groups import names_by_id
@@ -148,7 +148,7 @@ class Group:
         for wanted, inspect in zip(members, inspects):
             if (inspect.get("State") or {}).get("Running"):
                 raise HandoverError("{0} runs on this host already: it must not run twice".format(wanted["name"]))
-            self._same(wanted["name"], wanted["essence"], essence_of_member(essence(inspect), others, False))
+            self._same(wanted["name"], of_twin(wanted), essence_of_member(essence(inspect), others, False))
             facts.append({**workload.facts_of(inspect, self.podman.networks()), "infra": False})
         mounts = {(mount["type"], mount["name"], mount["source"]): mount for each in facts for mount in each["mounts"]}
         nothing = {key: "" for key in ("id", "upper_dir", "static_dir", "checkpoint_dir", "shm_dir")}

@@ -18,7 +18,7 @@ from ..._core.step import Step
 from .. import inode_flags, root_volume, workload
 from ..book import started_at
 from ..create_command import CommandError, parse, twin
-from ..essence import essence, first_difference
+from ..essence import essence, first_difference, of_twin
 from ..group_facts import essence_of_member
 from ..group_twin import Group
 from ..groups import names_by_id
@@ -144,14 +144,10 @@ class PodmanWorkload:
     def _verify(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
         if (inspect.get("State") or {}).get("Running"):
             raise HandoverError("{0} runs on this host already: it must not run twice".format(self.name))
-        wanted = dict(source["essence"])
-        if (source.get("service") or {}).get("made_by_unit"):
-            # The unit removes it by its own command. A restore that is begun again would be none if podman did so, too.
-            wanted["HostConfig.AutoRemove"] = False
         found = essence(inspect)
         if source.get("wave"):
             found = essence_of_member(found, names_by_id([inspect], self.podman.pods(pod["name"] for pod in source["in_pods"])), False)
-        difference = first_difference(wanted, found)
+        difference = first_difference(of_twin(source), found)
         if difference is not None:
             raise HandoverError(
                 "{0} would not be the same here: {1} is {2} on the source and {3} on this host".format(

@@ -162,3 +162,10 @@ class TestEssence:
     def test_other_words_for_the_same_are_no_difference(self, field, here, there, same):
         pair = [essence.essence(changed(field, value)) for value in (here, there)]
         assert (essence.first_difference(*pair) is None) == same
+
+
+@pytest.mark.parametrize(("service", "removed"), [({}, True), ({"made_by_unit": False}, True), ({"made_by_unit": True}, False)])
+def test_podman_does_not_remove_a_twin_that_a_unit_makes_anew(service, removed):
+    facts = {"essence": {"Name": "web", "HostConfig.AutoRemove": True}, "service": service}
+    assert essence.of_twin(facts) == {"Name": "web", "HostConfig.AutoRemove": removed}
+    assert facts["essence"]["HostConfig.AutoRemove"] is True
