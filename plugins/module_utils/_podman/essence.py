@@ -53,8 +53,9 @@ def essence(inspect: Document) -> dict[str, t.Any]:
         "Mounts": [
             # Where podman keeps a named volume is the host's own affair; where a bind comes from is not.
             # podman writes "exec", which is the default, for the volume of an image only.
+            # A memory snapshot that was taken by an older version has no word about a place in a volume.
             {
-                **mount,
+                **{key: value for key, value in mount.items() if key != "subpath" or value},
                 "source": "" if mount["type"] == "volume" else mount["source"],
                 "options": [option for option in mount["options"] if option != "exec"],
             }
