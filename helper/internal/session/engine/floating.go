@@ -203,8 +203,8 @@ func (r *criuRestore) lead() error {
 }
 
 // meetAgain has this host let the packets of the workload's connections pass that it knows
-// from before. Where that fails they may stand still, as in any host's firewall.
-func (r *criuRestore) meetAgain() {
+// from before. Where it cannot, they may stand still, which is no reason to end the move.
+func meetAgain(r *criuRestore) {
 	began := time.Now()
 	var found int
 	all, err := network.Connected(NamespaceOf(r.gate.Root()))

@@ -22,7 +22,7 @@ func held(r *criuRestore) error {
 		err = errors.New("session: the workload's network came up without being silent: the engine did not ask the helper before it made the first interface")
 	}
 	if err == nil {
-		r.meetAgain()
+		meetAgain(r)
 	}
 	return err
 }
