@@ -127,6 +127,7 @@ class HostOffer:
             "addresses": self._ask(self._addresses, []),
             "configured_addresses": floating_look.configured(),
             "binds_anywhere": floating_look.binds_anywhere(),
+            "takes_over": floating_look.takes_over(),
             "interfaces": [name for _index, name in socket.if_nameindex()],
             "mtus": host.mtus(),
             "gateway_interface": host.gateway_interface(),

@@ -10,7 +10,7 @@ import ipaddress
 import typing as t
 
 from ..network_twin import difference
-from . import floating
+from . import floating, wave
 from .plan import Check, Facts, Plan
 
 
@@ -132,6 +132,23 @@ def carries(host: Facts, network: Facts) -> tuple[str, int]:
     return name, mtus.get(name, 0)
 
 
+def _begun_elsewhere(plan: Plan) -> t.Iterator[str]:
+    """Connections over bridges, whose packets the destination's firewall sees."""
+    if not plan.live or plan.there["host"].get("takes_over", True):
+        return
+    beside = wave.carried(plan)
+    for network in plan.container["networks"]:
+        counted = plan.container["connections"] if network["shared"] else beside
+        number = sum(counted.get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        if number and network["driver"] == "bridge":
+            yield (
+                "{0} has {1} TCP {2} open over the network {3}, and {4} calls all packets of one invalid that did not begin there, which podman's rules drop: "
+                "set net.netfilter.nf_conntrack_tcp_loose=1 on {4}".format(
+                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.destination
+                )
+            )
+
+
 def _addresses(plan: Plan) -> t.Iterator[str]:
     own = {address["address"] for address in plan.there["host"]["addresses"]}
     networks = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
@@ -188,6 +205,7 @@ def _everywhere(address: str) -> bool:
 CHECKS: dict[str, Check] = {
     "networks": _networks,
     "mtu": _mtu,
+    "begun_elsewhere": _begun_elsewhere,
     "addresses": _addresses,
     "ports": _ports,
 }

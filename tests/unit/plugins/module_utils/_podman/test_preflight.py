@@ -560,6 +560,11 @@ FAULTS = [
     ("namespaces", put("here.workload.pid_mode", "container:abc"), "shop uses the process namespace of another container"),
     ("connections", both(put("here.workload.networks.0.shared", False), put("here.workload.connections", {"10.213.0.60": 3, "192.0.2.1": 1})),
      "shop has 3 TCP connections open over the network lan, which is a bridge of node1 alone, so they would break"),
+    ("begun_elsewhere", both(put("there.host.takes_over", False), put("here.workload.networks.0.driver", "bridge"),
+                             put("there.host.podman.networks.0.driver", "bridge"), put("here.workload.connections", {"10.213.0.60": 1})),
+     "shop has 1 TCP connection open over the network lan, and node2 calls all packets of one invalid that did not begin there, "
+     "which podman's rules drop: set net.netfilter.nf_conntrack_tcp_loose=1 on node2"),
+    ("begun_elsewhere", both(of_project(), put("there.host.takes_over", False)), "shop has 3 TCP connections open over the network trade_default"),
     ("io_uring", obstacles("io_uring"), "shop cannot be dumped on node1: db (pid 7) uses io_uring: set it to another way"),
     ("nested_namespaces", obstacles("nested_namespaces", "user"), "in a user namespace of its own, inside the container's: run it without one, or"),
     ("nested_namespaces", obstacles("nested_namespaces", "time"),
