@@ -199,6 +199,7 @@ def test_it_is_a_project_as_before(pawn: Pawn) -> None:
     status, text = pawn.move(second)
     assert status == 0, text[-3000:]
     pawn.runs_only_on(second)
+    pawn.goes_on(second)
     second.run(f"{COMPOSE} stop --timeout 0 && {COMPOSE} start", 180)
     pawn.runs_only_on(second)
     second.run(f"{COMPOSE} down --volumes --timeout 0", 180)
