@@ -21,11 +21,12 @@ NAME, NETWORK, SUBNET = "tills", "systemd-tills", "10.119.7.0/24"
 UNIT, NETWORK_UNIT = f"{NAME}.service", f"{NAME}-network.service"
 FOLDER = "/etc/containers/systemd"
 CRIU = "/etc/criu/runc.conf"
+IMAGE, LAN = "localhost/handover/tools:lab", "till-lan"
 FILES = {
     f"{NAME}.network": f"[Network]\nSubnet={SUBNET}\nGateway=10.119.7.254\nInternal=true\nDisableDNS=true\nOptions=isolate=true\nLabel=of=tills\n",
     f"{NAME}.container": f"""\
 [Container]
-Image=localhost/handover/tools:lab
+Image={IMAGE}
 ContainerName={NAME}
 Network={NAME}.network:ip=10.119.7.20
 StopSignal=9
@@ -63,9 +64,9 @@ class Tills:
         here = self.second if there == self.first else self.first
         return self.fleet.play("migrate", handover_workload=NAME, handover_source=here, handover_destination=there, **more)
 
-    def network(self, host: str) -> dict[str, t.Any]:
+    def network(self, host: str, name: str = NETWORK) -> dict[str, t.Any]:
         """All of it that is not the host's own."""
-        (found,) = json.loads(self.on(host).check_output(f"podman network inspect {NETWORK}"))
+        (found,) = json.loads(self.on(host).check_output(f"podman network inspect {name}"))
         return {key: value for key, value in found.items() if key not in ("id", "created", "containers", "network_interface")}
 
     def runs_only_on(self, there: str) -> None:
@@ -133,3 +134,20 @@ def test_the_network_is_made_as_it_was(tills: Tills, mode: str) -> None:
         assert (beats["missed"], beats["broken"]) == (0, 0)
     host.check_output(f"systemctl restart {UNIT}")
     tills.runs_only_on(there)
+
+
+def test_a_network_on_an_interface_is_made_on_the_same_one(tills: Tills) -> None:
+    """Of a container that no unit starts."""
+    here, there = tills.on(tills.first), tills.on(tills.second)
+    made = "podman network create --driver=macvlan --opt=parent=host0 --subnet=10.119.9.0/24 --gateway=10.119.9.254 --disable-dns --label=of=lan"
+    try:
+        here.check_output(f"{made} {LAN}")
+        here.check_output(f"podman run --detach --name={LAN} --network={LAN}:ip=10.119.9.20 --stop-signal=9 {IMAGE} sleep 1000000")
+        status, text = tills.fleet.play("migrate", handover_workload=LAN, handover_source=tills.first, handover_destination=tills.second)
+        assert status == 0, text[-4000:]
+        assert tills.network(tills.second, LAN) == tills.network(tills.first, LAN)
+        assert there.check_output(f"podman network inspect {LAN} --format '{{{{.NetworkInterface}}}}'") == "host0"
+        assert "10.119.9.20/24" in there.check_output(f"podman exec {LAN} ip -4 address show dev eth0")
+    finally:
+        for host in (here, there):
+            host.run(f"podman rm --force --time=0 --ignore {LAN}; podman network rm --force {LAN}")
