@@ -32,7 +32,8 @@ Exec=sh -c "date +%%s%%N >> /data/starts; exec sleep 1000000"
 """
 FILES = {
     f"{POD}.pod": (
-        f"[Pod]\nPodName={POD}\nPodmanArgs=--infra-image {IMAGE} --infra-command 'sleep 1000000'\nNetwork={POD}.network\n\n"
+        # An infra container that heeds no signal would outlast the time that systemd gives it.
+        f"[Pod]\nPodName={POD}\nPodmanArgs=--infra-image {IMAGE} --infra-command 'heartbeat -file /beats -every 1s'\nNetwork={POD}.network\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     ),
     f"{POD}.network": "[Network]\nSubnet=10.119.8.0/24\nDisableDNS=true\nLabel=of=booths\n",
