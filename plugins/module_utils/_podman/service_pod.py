@@ -59,6 +59,8 @@ def described(unit: str, shown: Document, read: files_of.Reader, services: t.Seq
         "files": read.documents,
         "cannot": cannot,
         "parts": list(services),
+        # The pod's unit is up before those that it starts: one that fails is to be heard of.
+        "starts": [unit, *(service["unit"] for service in services if service["active"])],
     }
 
 

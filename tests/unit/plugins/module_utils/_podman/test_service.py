@@ -157,7 +157,7 @@ POD_SHOWN = {
 class TestPods:
     """A pod's quadlet with those of its members."""
 
-    MEMBERS = [{"unit": name + ".service", "container": name, "in_pod": "front-pod.service"} for name in ("db", "web")]
+    MEMBERS = [{"unit": name + ".service", "container": name, "in_pod": "front-pod.service", "active": name == "db"} for name in ("db", "web")]
 
     def look(self, place, **shown):
         path = place.quadlet("front.pod", "[Pod]\nNetwork=front.network\n")
@@ -171,6 +171,8 @@ class TestPods:
         assert (found["unit"], found["kind"], found["active"], found["companions"]) == ("front-pod.service", "quadlet", True, ["front-network.service"])
         assert [os.path.basename(document["path"]) for document in found["files"]] == ["front.pod", "front.network"]
         assert [part["container"] for part in found["parts"]] == ["db", "web"]
+        # One that was stopped by hand is not waited for.
+        assert found["starts"] == ["front-pod.service", "db.service"]
 
     @pytest.mark.parametrize(
         "shown, sentence",
