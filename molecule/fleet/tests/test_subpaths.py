@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, said
+from turns import in_turn
+
+pytestmark = in_turn(2, of=3)
 
 NAME, PLAIN, IMAGE_VOLUME = "drawer", "drawer-plain", "drawer-image"
 IMAGE = "localhost/handover/tools:lab"

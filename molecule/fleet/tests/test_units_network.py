@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 from hosts import Hosts, said
+from turns import in_turn
+
+pytestmark = in_turn(1, of=3)
 
 NAME, NETWORK, SUBNET = "tills", "systemd-tills", "10.119.7.0/24"
 UNIT, NETWORK_UNIT = f"{NAME}.service", f"{NAME}-network.service"

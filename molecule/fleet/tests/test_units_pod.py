@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 from hosts import Hosts, boot, said
+from turns import in_turn
+
+pytestmark = in_turn(0, of=3)
 
 POD, MEMBERS = "booth", ("booth-db", "booth-web")
 POD_UNIT = f"{POD}-pod.service"
