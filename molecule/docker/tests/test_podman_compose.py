@@ -199,7 +199,7 @@ def test_it_moves_live_there_and_back(pawn: Pawn) -> None:
 
 @in_turn(1)
 def test_it_is_a_project_as_before(pawn: Pawn) -> None:
-    """On a host to which it has come: `restart` starts all, `down` removes all."""
+    """On a host to which it has come: `stop` and `start` find all of it, `down` removes all."""
     _first, second = pawn.hosts
     status, text = pawn.move(second)
     assert status == 0, text[-3000:]
