@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import typing as t
+from dataclasses import replace
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.livefleet.handover.plugins.module_utils._core import placement as planner, projects
@@ -16,7 +17,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflig
 Answers = t.Mapping[str, t.Mapping[str, t.Any]]
 
 _OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": {}, "waves": {}, "labels": {}, "serial": 8, "parallel_steps": 0,
-            "spare_memory": "256M", "spare_disk": "1G", "stamp": ""}  # fmt: skip
+            "spare_memory": "256M", "spare_disk": "1G", "stamp": "", "mode": "live"}  # fmt: skip
 
 
 def asked_for(answers: Answers, asked: t.Mapping[str, t.Any], labels: t.Mapping[str, t.Any], stamp: str) -> dict[str, t.Any]:
@@ -45,7 +46,7 @@ def placement(answers: Answers, **given: t.Any) -> dict[str, t.Any]:
     except planner.NoPlan as exc:
         plan["problems"] = exc.sentences
         return plan
-    rows = [[_row(move, number, group, options["stamp"]) for move in group] for number, group in enumerate(groups, 1)]
+    rows = [[_row(move, number, group, options["stamp"], moves) for move in group] for number, group in enumerate(groups, 1)]
     plan["moves"] = [row for group in rows for row in group]
     order = [
         [_step(row, part) for row in rows[number] if part in planner.PARTS[row["kind"]]]
@@ -71,8 +72,9 @@ def _name(row: t.Mapping[str, t.Any], part: str) -> str:
     return "{0}.{1}".format(row["name"], part)
 
 
-def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str) -> dict[str, t.Any]:
+def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str, moves: t.Sequence[planner.Move]) -> dict[str, t.Any]:
     workload = move.workload
+    beside = [other.workload for other in moves if workload.project and other is not move]
     return {
         "name": "{0}@{1}".format(workload.name, workload.source),
         "workload": workload.name,
@@ -88,6 +90,7 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
         "disks": list(workload.disks),
         "batch": batch,
         "session": _session(workload, stamp),
+        "beside": sorted(other.name for other in beside if (other.project, other.source) == (workload.project, workload.source)),
         "together": [_session(other.workload, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
     }
 
@@ -124,7 +127,7 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: dict[str, t.A
             else:
                 found.append(_workload(workload, source, "", answers, options))
         # A source that has let go of its container: only the move's end is missing.
-        known = {workload["name"] for workload in answers[source]["workloads"]}
+        known = {name for workload in answers[source]["workloads"] for name in [workload["name"], *(workload.get("members") or [])]}
         problems += [sentence for name in sorted(known) for sentence in _twice(answers[source], source, name)][:1]
         for session in answers[source]["sessions"]:
             if session["role"] == "source" and session["state"] in planner.PAST_RELEASE and session["workload"] not in known:
@@ -202,6 +205,8 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
     waves = [wave for wave, names in options["waves"].items() if name in names]
     kind = entry.get("kind", planner.CONTAINER)
     stopped = entry.get("state") in planner.STOPPED_GUEST if kind == planner.GUEST else entry.get("state") in STOPPED
+    parts = _parts(entry, source, to, answers, options)
+    begun = next((part for part in parts if part.resumed), None)
     return planner.Workload(
         name,
         source,
@@ -213,14 +218,27 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         running=not stopped,
         # Released workloads of a wave need not wait for others, and none waits for one that does not run.
         wave="" if stopped or unfinished and unfinished["state"] in planner.PAST_RELEASE else (waves or [labels.get(planner.WAVE) or ""])[0],
-        destination=(unfinished or {}).get("destination") or to,
-        resumed=unfinished is not None,
+        destination=(unfinished or {}).get("destination") or (begun.destination if begun else to),
+        resumed=unfinished is not None or begun is not None,
         session=(unfinished or {}).get("id", ""),
         kind=kind,
         storage=entry.get("storage", ""),
         disks=tuple(entry.get("disks") or ()),
         members=frozenset(entry.get("members") or ()),
+        parts=parts,
     )
+
+
+def _parts(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answers, options: t.Mapping[str, t.Any]) -> tuple[planner.Workload, ...]:
+    """The containers of a project that moves live, which go side by side as a wave."""
+    if options["mode"] != "live":
+        return ()
+    found = []
+    for part in entry.get("parts") or ():
+        unfinished = _left_over(answers[source], part["name"])
+        wave = "" if unfinished and unfinished["state"] in planner.PAST_RELEASE else entry["name"]
+        found.append(replace(_workload(part, source, to, answers, options), wave=wave, project=entry["name"]))
+    return tuple(found)
 
 
 def _hosts(answers: Answers, options: t.Mapping[str, t.Any]) -> list[planner.Host]:

@@ -116,6 +116,8 @@ options:
     type: list
     elements: str
     default: []
+  beside: {type: list, elements: str, default: [], description: Of no meaning for Docker.}
+  around: {type: dict, default: {}, description: Of no meaning for Docker.}
   timeout:
     description:
       - Seconds that the whole module may take.

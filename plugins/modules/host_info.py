@@ -98,9 +98,14 @@ workloads:
       elements: str
       sample: [shop-db, shop-web]
     project:
-      description: Of a container of Docker's, the project of docker compose that it is of.
+      description: Of a container of podman's or Docker's, the project of compose that it is of.
       type: str
       sample: shop
+    parts:
+      description: Of a project of podman-compose whose containers can move side by side, as a wave, the row of each in the order of their start.
+      type: list
+      elements: dict
+      sample: []
     storage:
       description: Of a guest, V(copy) where it has disks of this host alone, and V(shared) where others reach all of them.
       type: str
@@ -200,10 +205,13 @@ class HostInfo:
         pods = {each["Pod"]: each["PodName"] for each in listed if each.get("PodName")}
         rows = {each["Id"]: self._workload(each, inspects.get(each["Id"], {}), volumes, mounts) for each in listed if not each.get("IsInfra")}
         known = [{"Id": identifier, "Name": rows[identifier]["name"], **found} for identifier, found in inspects.items()]
+        with_infra = {str(each.get("Pod")) for each in listed if each.get("IsInfra")}
         for unit in groups.units(known, projects=False):
             if len(unit) > 1 or unit[0].get("Pod"):
                 members = [rows.pop(each["Id"]) for each in unit]
-                rows[unit[0]["Id"]] = _together(groups.name_of_unit(unit, pods), members)
+                project = groups.can_part(unit, with_infra)
+                together = _together(project or groups.name_of_unit(unit, pods), members)
+                rows[unit[0]["Id"]] = dict(together, parts=members) if project else together
         return list(rows.values())
 
     def _inspect(self, identifier: str) -> dict[str, t.Any]:
@@ -222,6 +230,7 @@ class HostInfo:
             "running": running,
             "state": listed.get("State") or "",
             "labels": listed.get("Labels") or {},
+            "project": groups.project_of(listed),
             "memory": processes.processes_of(int(listed.get("Pid") or 0)).memory if running else 0,
             "disk": _disk(inspect, volumes, mounts),
         }

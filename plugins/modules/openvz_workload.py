@@ -86,6 +86,8 @@ options:
     type: list
     elements: str
     default: []
+  beside: {type: list, elements: str, default: [], description: Of no meaning for OpenVZ.}
+  around: {type: dict, default: {}, description: Of no meaning for OpenVZ.}
   timeout:
     description:
       - Seconds that the whole module may take.

@@ -43,7 +43,7 @@ options:
         bound to the mount points of their image volumes, which are not mounted yet. Those that are plain directories are empty.
       - With V(started) the container runs. It is for one that a boot of its host has ended.
       - With V(settled) a container that runs has the timer of its health check, which podman makes for one that it starts, and not
-        for one that it restores.
+        for one that it restores. It requires those of O(requires), and what was made for it stays.
       - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
     type: str
     choices: [prepared, started, settled, absent]
@@ -93,6 +93,18 @@ options:
             the members are readied.
         type: bool
         default: false
+      networks:
+        description:
+          - Names of podman's networks that are to be made as they are on the source.
+        type: list
+        elements: str
+        default: []
+      pods:
+        description:
+          - Of a container of a project that moves beside the others of it, the pods without an infra container that they are in.
+        type: list
+        elements: str
+        default: []
   members:
     description:
       - Names of several containers that move as one, in the order of their start. O(name) is their pod's, their project's, or all of theirs.
@@ -102,10 +114,40 @@ options:
     default: []
   pods:
     description:
-      - For O(state=absent), the pods of the O(members), which go with them.
+      - For O(state=absent), the pods of the O(members), which go with them. Of one container, those that go when nothing is left in them.
     type: list
     elements: str
     default: []
+  requires:
+    description:
+      - For O(state=settled), names of the containers that it requires (C(--requires)), which have come beside it.
+    type: list
+    elements: str
+    default: []
+  beside:
+    description:
+      - For O(state=absent), names of containers that have left beside it. None of them requires it any more.
+    type: list
+    elements: str
+    default: []
+  around:
+    description:
+      - For O(state=absent), what was made for the move and goes with it, unless another move needs it.
+    type: dict
+    default: {}
+    suboptions:
+      networks:
+        description:
+          - Names of podman's networks.
+        type: list
+        elements: str
+        default: []
+      pods:
+        description:
+          - Names of pods.
+        type: list
+        elements: str
+        default: []
   volumes:
     description:
       - For O(state=absent), names of podman volumes to remove with the container. Of an image volume only

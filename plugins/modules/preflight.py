@@ -89,10 +89,7 @@ options:
     choices: ["false", "true", auto]
     default: "false"
   max_frozen_ms: {type: int, default: 0, description: "Milliseconds for which the workload may stand still, for O(lazy_pages=auto). V(0) for any."}
-  place_memory:
-    description: Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Where that is not possible CRIU carries it.
-    type: bool
-    default: false
+  place_memory: {type: bool, default: false, description: Whether the workload's memory is placed beside CRIU's restore where that is possible.}
   reserve_space:
     description: Whether the destination is to take all the room that the image volumes can need, and not only as much as is in them.
     type: bool
@@ -127,6 +124,7 @@ options:
     type: list
     elements: str
     default: []
+  beside: {type: list, elements: str, default: [], description: [Names of the containers of a project that move at the same moment.]}
   source_secrets:
     description:
       - What M(livefleet.handover.podman_secrets_info) returned on the source as C(secrets).
@@ -344,6 +342,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "destination_binds": {"type": "dict", "default": {}},
     "secrets": {"type": "str", "choices": ["same", "carry", "refuse"], "default": "same", "no_log": False},
     "floating_addresses": {"type": "list", "elements": "str", "default": []},
+    "beside": {"type": "list", "elements": "str", "default": []},
     "source_secrets": {"type": "dict", "default": {}, "no_log": False},
     "destination_secrets": {"type": "dict", "default": {}, "no_log": False},
     "asked_within_seconds": {"type": "float", "default": 0, "aliases": ["asked_within"]},
@@ -376,6 +375,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         binds_there=params["destination_binds"],
         secrets=params["secrets"],
         floating_addresses=params["floating_addresses"],
+        beside=params["beside"],
         secrets_here=params["source_secrets"],
         secrets_there=params["destination_secrets"],
         asked_within=params["asked_within_seconds"],

@@ -5,7 +5,8 @@
 // address on an interface, the engine's rules that lead a new connection to the workload,
 // and the kernel's entry of each connection that has been led there. The rules are the
 // engine's, which makes them for the workload on the destination too. This package carries
-// the other two: addresses (Bring, Take) and connections (Read, Write, Forget).
+// the other two: addresses (Bring, Take) and connections (Read, Write, Forget). And it loosens
+// the entries of connections that a host knows from before (Loosen).
 //
 // An address is where the workload may run, and on one host only. A host that has the
 // address and no entry for a connection answers its packets with a reset, so the entries

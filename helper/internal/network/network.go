@@ -77,7 +77,13 @@ type Unsettled struct {
 
 // Settled reads the namespace's sockets.
 func Settled(path string) (u Unsettled, err error) {
-	err = Inside(path, func() error {
+	err = eachTable(path, u.add)
+	return u, err
+}
+
+// eachTable reads the kernel's tables of TCP sockets in the namespace at path.
+func eachTable(path string, read func(text string)) error {
+	return Inside(path, func() error {
 		for _, table := range []string{"tcp", "tcp6"} {
 			text, err := os.ReadFile("/proc/thread-self/net/" + table)
 			if errors.Is(err, os.ErrNotExist) {
@@ -85,11 +91,10 @@ func Settled(path string) (u Unsettled, err error) {
 			} else if err != nil {
 				return fmt.Errorf("network: %w", err)
 			}
-			u.add(string(text))
+			read(string(text))
 		}
 		return nil
 	})
-	return u, err
 }
 
 // States of a socket as the kernel prints them.

@@ -46,6 +46,12 @@ def binds_anywhere(proc: str = "/proc") -> dict[str, bool]:
     return {version: read_text(os.path.join(proc, "sys/net", name, "ip_nonlocal_bind")).strip() == "1" for version, name in (("4", "ipv4"), ("6", "ipv6"))}
 
 
+def takes_over(proc: str = "/proc") -> bool:
+    """Whether a bridge of this host lets the connections pass of which the host has not seen the beginning. One that tracks none does."""
+    tracked = any(read_text(os.path.join(proc, "sys/net/bridge", "bridge-nf-call-" + table)).strip() == "1" for table in ("iptables", "ip6tables"))
+    return not tracked or read_text(os.path.join(proc, "sys/net/netfilter/nf_conntrack_tcp_loose")).strip() != "0"
+
+
 def peers(established: t.Iterable[tuple[str, int, str]]) -> list[dict[str, t.Any]]:
     """Established connections, those of one peer to one port as one."""
     found: dict[tuple[str, int, str], int] = {}

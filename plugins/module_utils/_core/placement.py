@@ -72,6 +72,8 @@ class Workload:
     storage: str = ""  # of a guest: whether its disks are shared, or copied
     disks: tuple[str, ...] = ()  # those that are copied
     members: frozenset[str] = frozenset()  # of several containers that move as one, the names of all
+    project: str = ""  # whose containers move beside each other
+    parts: tuple[Workload, ...] = ()  # of a project that moves as a wave, its containers
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,10 @@ def place(workloads: t.Sequence[Workload], hosts: t.Sequence[Host], spare_memory
     search = _Search({host.name: _Room(host, spare_memory, spare_disk) for host in hosts})
     if not search.place(order, 0):
         raise NoPlan(search.reasons())
-    return [Move(each, search.chosen[each.name]) for each in sorted(workloads, key=lambda each: (each.source, each.name))]
+    # Those of a project go where there is room for all of them.
+    return [
+        Move(part, search.chosen[each.name]) for each in sorted(workloads, key=lambda each: (each.source, each.name)) for part in each.parts or (each,)
+    ]
 
 
 def _share(amount: int, hosts: t.Sequence[Host], resource: str) -> float:

@@ -18,7 +18,7 @@ import typing as t
 from .volume import bound_options
 
 # The layout of podman's database that is known here: that of podman 4.8 to 5.x.
-_SCHEMA = 1
+SCHEMA = 1
 # Made, and in no state in which podman itself may be about to write.
 _CONFIGURED = 1
 _WAIT_SECONDS = 20.0
@@ -30,13 +30,13 @@ def started_at(root: str, identifier: str, when: str, startup_passed: bool = Fal
     if startup_passed:
         # The unit that it noted when it made the twin is the start-up's.
         changes.update(startupHCPassed=True, hcUnitName="")
-    _nothing, why = _in_book(root, lambda opened: ({}, _write(opened, identifier, changes)))
+    _nothing, why = in_book(root, lambda opened: ({}, _write(opened, identifier, changes)))
     return why
 
 
 def state(root: str, identifier: str) -> dict[str, t.Any]:
     """What podman notes of a container's state; empty where its book cannot be read."""
-    found, _why = _in_book(root, lambda opened: (_read(opened, identifier), ""))
+    found, _why = in_book(root, lambda opened: (_read(opened, identifier), ""))
     return found
 
 
@@ -48,14 +48,14 @@ def removed_by_itself(root: str, identifier: str, whether: bool) -> str:
 
     The process beside the container removes it all the same, and so does its unit.
     """
-    _nothing, why = _in_book(root, lambda opened: ({}, _mark(opened, identifier, whether)))
+    _nothing, why = in_book(root, lambda opened: ({}, _mark(opened, identifier, whether)))
     return why
 
 
 _Answer = t.Tuple[t.Dict[str, t.Any], str]
 
 
-def _in_book(root: str, use: t.Callable[[t.Any], _Answer]) -> _Answer:
+def in_book(root: str, use: t.Callable[[t.Any], _Answer]) -> _Answer:
     path = os.path.join(root, "db.sql")
     if not os.path.exists(path):
         return {}, "podman keeps its book in another database than SQLite"
@@ -82,7 +82,7 @@ def _write(book: t.Any, identifier: str, changes: t.Mapping[str, t.Any]) -> str:
     book.execute("BEGIN IMMEDIATE")
     schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
     rows = book.execute("SELECT JSON FROM ContainerState WHERE ID = ?", (identifier,)).fetchall()
-    if schema != [(_SCHEMA,)] or len(rows) != 1:
+    if schema != [(SCHEMA,)] or len(rows) != 1:
         return "podman's database has another layout than is known"
     text = rows[0][0]
     noted = json.loads(text)
@@ -100,7 +100,7 @@ def _mark(book: t.Any, identifier: str, whether: bool) -> str:
     rows = book.execute("SELECT JSON FROM ContainerConfig WHERE ID = ?", (identifier,)).fetchall()
     noted = json.loads(rows[0][0]) if len(rows) == 1 else {}
     annotations = (noted.get("spec") or {}).get("annotations")
-    if schema != [(_SCHEMA,)] or not isinstance(annotations, dict):
+    if schema != [(SCHEMA,)] or not isinstance(annotations, dict):
         return "podman's database has another layout than is known"
     if annotations.get(_BY_ITSELF) == ("TRUE" if whether else None):
         return ""
@@ -120,13 +120,13 @@ def bound_to(root: str, volume: str, folder: str, write: bool = True) -> str:
 
     podman has no command for it: a volume that a container has cannot be made anew. With `write` false it is only looked at.
     """
-    _nothing, why = _in_book(root, lambda opened: ({}, _bind(opened, volume, folder, write)))
+    _nothing, why = in_book(root, lambda opened: ({}, _bind(opened, volume, folder, write)))
     return why
 
 
 def unbound(root: str, volume: str, folder: str) -> str:
     """Writes that a volume which is bound to a folder is a plain one again; why that cannot be is returned."""
-    _nothing, why = _in_book(root, lambda opened: ({}, _bind(opened, volume, folder, write=True, free=True)))
+    _nothing, why = in_book(root, lambda opened: ({}, _bind(opened, volume, folder, write=True, free=True)))
     return why
 
 
@@ -138,7 +138,7 @@ def _bind(book: t.Any, volume: str, folder: str, write: bool, free: bool = False
     schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
     rows = book.execute("SELECT JSON FROM VolumeConfig WHERE Name = ?", (volume,)).fetchall()
     noted = json.loads(rows[0][0]) if len(rows) == 1 else {}
-    if schema != [(_SCHEMA,)] or noted.get("name") != volume or noted.get("volumeDriver") != "local" or not noted.get("mountPoint"):
+    if schema != [(SCHEMA,)] or noted.get("name") != volume or noted.get("volumeDriver") != "local" or not noted.get("mountPoint"):
         return "podman's database has another layout than is known"
     found, options = noted.pop(_OPTIONS, None) or {}, bound_options(folder)
     if found == ({} if free else options):

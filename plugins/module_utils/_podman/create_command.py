@@ -54,7 +54,7 @@ _NOT_CARRIED = frozenset(
 _PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", "publish", "publish-all"))
 
 # Whose values name another container, or a pod.
-_TIES = frozenset(("pod", "requires", "volumes-from"))
+_TIES = frozenset(("pod", "pod-id-file", "requires", "volumes-from"))
 
 # Files of the first host that the second one's podman would read again, and whose contents are not remembered.
 _FILES = frozenset(("hosts-file", "init-path"))
@@ -164,6 +164,8 @@ class Identity:
     # Of a group: the pod that it is a member of, whether it has the network of another container, and the names of those that it names by their IDs.
     pod: str = ""
     joined: bool = False
+    # It moves beside those that it requires, each by itself: podman is told of them when all are there.
+    requires_later: bool = False
     others: t.Mapping[str, str] = field(default_factory=dict)
 
 
@@ -281,13 +283,15 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str
         # podman run takes the name of the unit that it is in from its environment.
         written += [("label", label) for label in identity.labels if label.startswith(_UNIT_LABEL) and label not in parsed.values("label")]
     left_out = _RUN_ONLY | _NOT_CARRIED | _PINNED | _ENVIRONMENT | set(identity.settings) | {_LABELS, *(("rm",) if identity.made_by_unit else ())}
+    left_out |= {"requires"} if identity.requires_later else set()
     kept = [(name, value) for name, value in parsed.options if name not in left_out]
     for name, value in [*kept, *((name, value) for name, value in identity.settings.items() if value)]:
         if create.takes_value(name) is None:
             raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))
         written.append((name, value))
     written = pinned(written, identity.volumes)
-    written = [(name, _tied(name, value, identity)) for name, value in written]
+    # A pod of another host is named by its name, and not by a file there.
+    written = [("pod", identity.pod) if name == "pod-id-file" else (name, _tied(name, value, identity)) for name, value in written]
     flags = spell(parsed.global_options, ("cgroup-manager", "runtime-flag"))
     return [*flags, "create", *spell(written), identity.image, *parsed.arguments]
 

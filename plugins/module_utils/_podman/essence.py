@@ -53,8 +53,9 @@ def essence(inspect: Document) -> dict[str, t.Any]:
         "Mounts": [
             # Where podman keeps a named volume is the host's own affair; where a bind comes from is not.
             # podman writes "exec", which is the default, for the volume of an image only.
+            # A memory snapshot that was taken by an older version has no word about a place in a volume.
             {
-                **mount,
+                **{key: value for key, value in mount.items() if key != "subpath" or value},
                 "source": "" if mount["type"] == "volume" else mount["source"],
                 "options": [option for option in mount["options"] if option != "exec"],
             }
@@ -77,6 +78,15 @@ def essence(inspect: Document) -> dict[str, t.Any]:
         # Only podman 5 explains this value.
         found["HostConfig.SecurityOpt"] = [option for option in found["HostConfig.SecurityOpt"] if option != "unmask=all"]
     return {field: _normal(field, value) for field, value in found.items()}
+
+
+def of_twin(source: Document) -> dict[str, t.Any]:
+    """The essence that the twin of a container has, from the facts about that."""
+    wanted = dict(source["essence"])
+    if (source.get("service") or {}).get("made_by_unit"):
+        # The unit removes it by its own command. A restore that is begun again would be none if podman did so, too.
+        wanted["HostConfig.AutoRemove"] = False
+    return wanted
 
 
 # The mounts that podman itself makes over a read-only root.

@@ -72,6 +72,17 @@ def group_facts(name: str, kind: str, members: t.Sequence[dict[str, t.Any]], pod
     }
 
 
+def beside_facts(inspect: Facts, unit: t.Sequence[Facts], pods: t.Sequence[Facts]) -> dict[str, t.Any]:
+    """What a container has to know of those that move beside it, each by itself: their names, and the pod that they are in."""
+    names = {each["Id"]: each["Name"] for each in unit}
+    return {
+        "others": {**names, **groups.names_by_id((), [{**pod, **_words(pod)} for pod in pods])},
+        "in_pods": [dict(pod) for pod in pods],
+        "pod_name": pods[0]["name"] if pods else "",
+        "requires": sorted(names[other] for other in inspect.get("Dependencies") or [] if other in names),
+    }
+
+
 def _words(pod: Facts) -> dict[str, t.Any]:
     return {"Id": pod["id"], "Name": pod["name"], "InfraContainerID": pod["infra"]}
 

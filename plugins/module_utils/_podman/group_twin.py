@@ -16,12 +16,13 @@ from .._core import bind_places
 from .._core.runtime import HandoverError
 from . import inode_flags, workload
 from .create_command import CommandError, Grammar, parse, twin
-from .essence import essence, first_difference
+from .essence import essence, first_difference, of_twin
 from .group_facts import essence_of_member, pod_facts
 from .group_readied import Readied
 from .groups import names_by_id
 from .pod_command import pod_twin
 from .podman import Held, Podman
+from .surroundings import Surroundings
 from .twin_init import Initialisation
 
 Facts = t.Mapping[str, t.Any]
@@ -64,12 +65,17 @@ class Group:
             self.reasons.append("there is no {0} here".format(self.name))
             if self.module.check_mode:
                 return {"command": [], "volumes": sorted(volumes), "workload": {}}
+            around = Surroundings(self.podman, self.name, self.reasons)
+            networks = around.missing(list({each["name"]: each for member in source["members"] for each in member["networks"]}.values()), planned)
             try:
+                around.make(networks, [])
                 self._make(source, members, volumes, (planned or {}).get("folders") or [])
                 if planned and planned["restored"]:
                     Readied(self.module, self.podman).run(source)
             except HandoverError:
                 self._undo(source, members, volumes, (planned or {}).get("folders") or [])
+                with contextlib.suppress(HandoverError):
+                    around.withdraw([each["name"] for each in networks])
                 raise
         elif planned and planned["restored"] and not self.module.check_mode:
             Readied(self.module, self.podman).run(source)
@@ -142,7 +148,7 @@ class Group:
         for wanted, inspect in zip(members, inspects):
             if (inspect.get("State") or {}).get("Running"):
                 raise HandoverError("{0} runs on this host already: it must not run twice".format(wanted["name"]))
-            self._same(wanted["name"], wanted["essence"], essence_of_member(essence(inspect), others, False))
+            self._same(wanted["name"], of_twin(wanted), essence_of_member(essence(inspect), others, False))
             facts.append({**workload.facts_of(inspect, self.podman.networks()), "infra": False})
         mounts = {(mount["type"], mount["name"], mount["source"]): mount for each in facts for mount in each["mounts"]}
         nothing = {key: "" for key in ("id", "upper_dir", "static_dir", "checkpoint_dir", "shm_dir")}
@@ -227,4 +233,5 @@ class Group:
             self.podman.run("volume", "rm", name)
         bind_places.put_aside(self.params["aside"])
         bind_places.remove(self.params["folders"])
+        Surroundings(self.podman, self.name, self.reasons).withdraw(**(self.params["around"] or {}))
         return {}

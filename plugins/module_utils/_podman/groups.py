@@ -19,6 +19,8 @@ Document = t.Mapping[str, t.Any]
 POD, PROJECT, TOGETHER = "pod", "project", "together"
 # Between the names of containers that are named together; a container's name has none of it.
 JOINT = "+"
+# The namespaces that one container can have of another.
+_MODES = ("NetworkMode", "IpcMode", "PidMode", "UTSMode")
 # The labels by which podman-compose knows its containers.
 PROJECTS = ("io.podman.compose.project", "com.docker.compose.project")
 
@@ -89,6 +91,24 @@ def units(inspects: t.Sequence[Document], projects: bool = True) -> list[list[Do
     for each in inspects:
         found.setdefault(root(each["Id"]), []).append(each)
     return [in_order(members) for members in found.values()]
+
+
+def can_part(unit: t.Sequence[Document], with_infra: t.Container[str]) -> str:
+    """The project whose containers move side by side, as a wave: each has namespaces and volumes of its own, and their pod is no more than a name.
+
+    `with_infra` are the pods that have an infra container. Empty where they move as one.
+    """
+    project = {project_of(each.get("Config") or {}) for each in unit}
+    known = {each["Id"] for each in unit}
+    volumes = [name for each in unit for name in {mount["Name"] for mount in each.get("Mounts") or [] if mount.get("Type") == "volume"}]
+    if len(project) != 1 or "" in project or len(volumes) > len(set(volumes)):
+        return ""
+    for each in unit:
+        host = each.get("HostConfig") or {}
+        joined = host.get("VolumesFrom") or [mode for mode in _MODES if str(host.get(mode) or "").startswith("container:")]
+        if joined or each.get("Pod") in with_infra or not (each.get("State") or {}).get("Running") or set(each.get("Dependencies") or []) - known:
+            return ""
+    return project.pop()
 
 
 def _ties(inspect: Document, projects: bool) -> t.Iterator[tuple[str, str]]:

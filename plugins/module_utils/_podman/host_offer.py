@@ -18,6 +18,8 @@ from .._core.runtime import Runtime
 from .._core.sizes import parse_size
 from . import container_facts, file_flags, processes, sysctls, workload
 from .create_command import HIDDEN, Grammar
+from .groups import project_of
+from .network_twin import definition
 from .podman import HELPER_DIRECTORIES, Podman, network_backend
 from .sessions import Sessions
 
@@ -77,6 +79,7 @@ class HostOffer:
                         "id": each["Id"],
                         "state": each.get("State", ""),
                         "pod": each.get("PodName", ""),
+                        "project": project_of(each),
                         "published_on": sorted({port.get("host_ip") or "" for port in each.get("Ports") or []}),
                     }
                     for each in containers
@@ -91,6 +94,7 @@ class HostOffer:
                         "parent": each.get("network_interface") or "",
                         "mtu": int((each.get("options") or {}).get("mtu") or 0),
                         "taken": _taken(each),
+                        "definition": definition(each),
                     }
                     for each in networks
                 ],
@@ -123,6 +127,7 @@ class HostOffer:
             "addresses": self._ask(self._addresses, []),
             "configured_addresses": floating_look.configured(),
             "binds_anywhere": floating_look.binds_anywhere(),
+            "takes_over": floating_look.takes_over(),
             "interfaces": [name for _index, name in socket.if_nameindex()],
             "mtus": host.mtus(),
             "gateway_interface": host.gateway_interface(),

@@ -57,7 +57,8 @@ INSPECT: dict[str, Row] = {
     # Mounts
     **_rows(SAME, ESSENCE, "Mounts[].Type", "Mounts[].Name", "Mounts[].Source", "Mounts[].Destination", "Mounts[].Options", "Mounts[].RW",
             "Mounts[].Propagation"),
-    **_rows(CARRIED, CREATED, "Mounts[].Mode", "Mounts[].SubPath"),
+    **_rows(CARRIED, CREATED, "Mounts[].Mode"),
+    **_rows(CARRIED, "by the command that makes the twin; a restore finds it by its place in the volume", "Mounts[].SubPath", check="subpaths"),
     **_rows(CARRIED, "the volume is made again with its driver, options and labels", "Mounts[].Driver"),
     # Network
     **_rows(CARRIED, "pinned in the command that makes the twin", "NetworkSettings.Networks.*.IPAddress", "NetworkSettings.Networks.*.GlobalIPv6Address",

@@ -13,6 +13,7 @@ from .create_command import CommandError, CreateCommand, Grammar, networks_of, r
 
 Facts = t.Mapping[str, t.Any]
 
+_UNIT = "PODMAN_SYSTEMD_UNIT"
 _NOT_CARRIED = frozenset(("infra-conmon-pidfile", "pod-id-file", "replace"))
 _PINNED = frozenset(("name", "hostname", "ip", "ip6", "mac-address", "network", "publish"))
 _REFUSED = {
@@ -57,4 +58,8 @@ def pod_twin(pod: Facts, infra: Facts | None, podman: Grammar, create: Grammar) 
     else:
         written += [(name, value) for name, value in options if name in _PINNED - {"name"}]
     written += [(name, value) for name, value in options if name not in _PINNED and name not in _NOT_CARRIED]
+    # podman takes the name of the unit that it is in from its environment.
+    unit = ((pod.get("essence") or {}).get("Labels") or {}).get(_UNIT)
+    if unit and not any(name == "label" and (value or "").startswith(_UNIT) for name, value in options):
+        written.append(("label", "{0}={1}".format(_UNIT, unit)))
     return ["pod", "create", *spell(written)]

@@ -74,6 +74,10 @@ class Podman:
         """These pods in full."""
         return [pod for name in names for pod in _listed(self._answer("pod", "inspect", name))]
 
+    def has(self, kind: str, name: str) -> bool:
+        """Whether it has a pod or a network of that name."""
+        return self.runtime.run([self.path, kind, "exists", name], accept=(0, 1), timeout=ANSWER_SECONDS).rc == 0
+
     def inspect(self, container: str) -> dict[str, t.Any]:
         """One container in full; waits for its lock, and so not for long."""
         before = self.runtime.remaining()

@@ -30,7 +30,7 @@ PROBE_SECONDS = 10.0
 _PROPERTIES = (
     "Id", "LoadState", "FragmentPath", "SourcePath", "DropInPaths", "UnitFileState", "ActiveState", "SubState", "MainPID", "ControlGroup", "Slice", "Type",
     "NeedDaemonReload", "Transient", "ExecStart", "EnvironmentFiles", "TriggeredBy", "RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "UpheldBy",
-    "Requires", "Requisite", "BindsTo",
+    "Requires", "Requisite", "BindsTo", "Wants",
 )  # fmt: skip
 # By property, the word for what another unit does with this one.
 _BEHIND = {"RequiredBy": "requires it", "RequisiteOf": "requires it", "BoundBy": "is bound to it", "ConsistsOf": "is a part of it", "UpheldBy": "keeps it up"}
@@ -50,7 +50,7 @@ def facts(runtime: Runtime, names: t.Sequence[str], inspect: Document, running: 
     read = files_of.Reader(shown)
     found = described(names, shown, inspect, read.kind, read.companions)
     cannot = [*found.pop("cannot"), *obstacles(names, shown, found, running, read), *read.problems]
-    return {**found, "files": read.documents, "cannot": cannot}
+    return {**found, "files": read.documents, "cannot": cannot, "in_pod": read.in_pod}
 
 
 def show(runtime: Runtime, unit: str) -> dict[str, str]:
@@ -111,6 +111,14 @@ def adoption_of(shown: Document, config: Document) -> tuple[str, list[str]]:
 
 def obstacles(names: t.Sequence[str], shown: Document, found: Document, running: bool, read: files_of.Reader) -> t.Iterator[str]:
     """Why a unit cannot move with its container, each with the cure; the unit's name stands before it."""
+    yield from common_obstacles(names, shown)
+    if running and found["adoption"] == INSIDE and not found["active"]:
+        yield "is {0} though its container runs: start that by its unit, with `systemctl restart {1}`".format(shown.get("ActiveState") or "unknown", names[0])
+    yield from others(shown, read.companions, read.explained)
+
+
+def common_obstacles(names: t.Sequence[str], shown: Document) -> t.Iterator[str]:
+    """Those of any unit."""
     if len(names) > 1:
         yield "is not the only unit that starts it ({0} as well): leave one of them".format(", ".join(names[1:]))
     if "@" in names[0]:
@@ -121,21 +129,19 @@ def obstacles(names: t.Sequence[str], shown: Document, found: Document, running:
         yield "was made by systemd-run and has no file: write one, or a quadlet"
     if (shown.get("UnitFileState") or "disabled") not in _ENABLED:
         yield "is {0}: enable it or disable it".format(shown["UnitFileState"])
-    if running and found["adoption"] == INSIDE and not found["active"]:
-        yield "is {0} though its container runs: start that by its unit, with `systemctl restart {1}`".format(shown.get("ActiveState") or "unknown", names[0])
     triggers = (shown.get("TriggeredBy") or "").split()
     if triggers:
         yield "is started by {0}, which would stay behind: disable and remove that first".format(", ".join(triggers))
-    yield from _others(shown, read)
 
 
-def _others(shown: Document, read: files_of.Reader) -> t.Iterator[str]:
+def others(shown: Document, companions: t.Iterable[str], explained: t.Container[str]) -> t.Iterator[str]:
+    """Other units that need it, or that it needs, and that do not go along."""
     for key, does in _BEHIND.items():
-        others = [unit for unit in _units(shown.get(key) or "") if not unit.endswith(_OF_EVERY_HOST)]
-        if others:
-            yield "cannot leave {0}, which {1}: take that out of its [Unit] section".format(", ".join(others), does)
+        behind = [unit for unit in _units(shown.get(key) or "") if not unit.endswith(_OF_EVERY_HOST) and unit not in explained]
+        if behind:
+            yield "cannot leave {0}, which {1}: take that out of its [Unit] section".format(", ".join(behind), does)
     needed = {unit for key in _NEEDED for unit in _units(shown.get(key) or "")}
-    missing = sorted(unit for unit in needed - set(read.companions) if not unit.endswith(_OF_EVERY_HOST) and unit not in read.explained)
+    missing = sorted(unit for unit in needed - set(companions) if not unit.endswith(_OF_EVERY_HOST) and unit not in explained)
     if missing:
         yield "requires {0}, which would stay behind: take that out of its [Unit] section, or say Wants= for it".format(", ".join(missing))
 

@@ -29,10 +29,11 @@ ASIDE = ".migrated"
 OURS = "zz-handover-"
 # A unit's file is a text of some lines.
 _MOST = 1 << 20
+# Quadlets that stand for a workload.
+_QUADLETS = (".container", ".pod")
 # Quadlets that another may name, by their kinds: those that are carried, and why the others are not.
 _CARRIED = (".volume", ".network")
 _REFUSED = {
-    ".pod": "belongs to the pod {0}: give it a quadlet of its own, without Pod=",
     ".image": "has its image made by {0}: write the image's name into Image=",
     ".build": "has its image made by {0}: write the image's name into Image=",
     ".kube": "belongs to {0}: give it a quadlet of its own",
@@ -52,11 +53,12 @@ class Reader:
         self.units = units
         self.kind = "unit"
         self.companions: list[str] = []  # services that stand for the quadlets that it names
-        self.explained: set[str] = set()  # services of which a problem tells
+        self.explained: set[str] = set()  # services of which a problem tells, or another check
+        self.in_pod = ""  # the service of the pod whose quadlet it names
         self.problems: list[str] = []
         self.documents: list[dict[str, t.Any]] = []
         main, source = shown.get("FragmentPath") or "", shown.get("SourcePath") or ""
-        if source.endswith(".container") and os.path.dirname(source).startswith(tuple(quadlets)):
+        if source.endswith(_QUADLETS) and os.path.dirname(source).startswith(tuple(quadlets)):
             self.kind = "quadlet"
             self._quadlet(source)
         elif main.startswith(tuple(folder + "/" for folder in units)) and not source:
@@ -90,6 +92,11 @@ class Reader:
 
     def _companion(self, name: str) -> None:
         kind = os.path.splitext(name)[1]
+        if kind == ".pod":
+            # The pod moves as one: whether it can is asked of all of it.
+            self.in_pod = service_of(name)
+            self.explained.add(self.in_pod)
+            return
         if kind in _REFUSED:
             self.problems.append(_REFUSED[kind].format(name))
             self.explained.add(service_of(name))

@@ -116,7 +116,7 @@ class Unit:
 
     # On the destination
 
-    def prepare(self, session: str, live: bool, running: bool, twin: Document) -> str:
+    def prepare(self, session: str, live: bool, running: bool, twin: Document, beside: t.Sequence[Document] = ()) -> str:
         """All is here that the unit needs, and nothing that could start it; returns the folder of its cgroup if the container comes into that."""
         shown = self.shown()
         ours = guard_of.added(self.name)
@@ -128,7 +128,7 @@ class Unit:
         if other:
             raise HandoverError("{0} is on this host with other contents than on the source: make it the same, or move it away".format(other[0]))
         if self.service["kind"] == service_of.QUADLET:
-            self._read_by_generator(twin)
+            self._read_by_generator(twin, beside or self.service["files"])
         if self.check:
             return ""
         if not live and running:
@@ -138,12 +138,12 @@ class Unit:
             return self._stand_in(twin)
         return ""
 
-    def _read_by_generator(self, twin: Document) -> None:
+    def _read_by_generator(self, twin: Document, documents: t.Sequence[Document]) -> None:
         generator = next((path for path in _GENERATORS if os.access(path, os.X_OK)), "")
         if not generator:
             raise HandoverError("podman on this host makes no units of quadlets: install podman 4.4 or later, with its generator for systemd")
         with tempfile.TemporaryDirectory(prefix="handover-") as folder:
-            for document in self.service["files"]:
+            for document in documents:
                 files_of.write(
                     document,
                     os.path.join(folder, os.path.relpath(files_of.place_until_settled(document["path"], "quadlet"), "/")),

@@ -12,7 +12,7 @@ import typing as t
 
 from .._core import bind_places, loop
 from .._core.runtime import HandoverError, Runtime
-from . import command_places, root_volume, workload
+from . import command_places, root_volume, subpaths, workload
 from .podman import Podman
 
 
@@ -45,7 +45,10 @@ class Initialisation:
             prepares = [self.runtime.tool("env", "coreutils"), "LC_HANDOVER_PREPARES=" + self.name]
             self.runtime.run([*apart, *prepares, self.podman.path, "init", self.name])
             self.runtime.run([*apart, self.podman.path, "container", "cleanup", self.name])
-        return self.podman.inspect(self.name)
+        inspect = self.podman.inspect(self.name)
+        below = {mount["destination"]: shown[mount["destination"]] for mount in source["mounts"] if mount.get("subpath") and mount["destination"] in shown}
+        subpaths.name_places(inspect.get("OCIConfigPath") or "", below)
+        return inspect
 
     def _cover(self, covers: contextlib.ExitStack, mounts: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, str]:
         """Has the places of volumes covered while `covers` lasts. The folders that the container sees, by where it sees them."""
@@ -54,7 +57,7 @@ class Initialisation:
         places = {volume["Name"]: volume["Mountpoint"] for volume in self.podman.volumes()} if plain else {}
         for name in sorted({mount["name"] for mount in plain} & set(places)):
             covers.enter_context(self._covered(places[name]))
-            shown.update({mount["destination"]: places[name] for mount in plain if mount["name"] == name})
+            shown.update(self._in_volume(places[name], [mount for mount in plain if mount["name"] == name]))
         empty = bind_places.empty_folders(mounts)
         for directory in empty:
             covers.enter_context(self._covered(directory))
@@ -64,8 +67,14 @@ class Initialisation:
             covers.enter_context(self._covered(directory))
         for mount in images:
             os.makedirs(mount["directory"], mode=0o711, exist_ok=True)
-            shown[mount["destination"]] = mount["directory"]
+            shown.update(self._in_volume(mount["directory"], [mount]))
         return shown
+
+    def _in_volume(self, folder: str, mounts: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, str]:
+        """Where the mounts of a volume are that is in this folder."""
+        below = [mount for mount in mounts if mount.get("subpath")]
+        subpaths.make(folder, below)
+        return {mount["destination"]: subpaths.place(folder, mount) if mount in below else folder for mount in mounts}
 
     def _own_scope(self, source: t.Mapping[str, t.Any]) -> list[str]:
         """Where podman divides the cgroup that it is in for the container: one that no other process is in."""

@@ -13,6 +13,7 @@ import posixpath
 import typing as t
 
 from .create_command import Attachment, Identity, Port
+from .network_twin import definition
 from .settings import settings_of
 
 Document = t.Mapping[str, t.Any]
@@ -88,6 +89,7 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[
                 "ip": endpoint.get("IPAddress") or "",
                 "ip6": endpoint.get("GlobalIPv6Address") or "",
                 "mac": endpoint.get("MacAddress") or "",
+                "definition": definition(network) if network else {},
             }
         )
     return sorted(found, key=lambda each: (each["interface"], each["name"]))
@@ -121,6 +123,7 @@ def mounts_of(inspect: Document) -> list[dict[str, t.Any]]:
             "options": sorted(mount.get("Options") or []),
             "read_only": not mount.get("RW", True),
             "propagation": mount.get("Propagation") or "",
+            "subpath": mount.get("SubPath") or "",
         }
         for mount in sorted(inspect.get("Mounts") or [], key=lambda each: each.get("Destination") or "")
     ]
@@ -209,5 +212,6 @@ def identity_of(facts: Document, image: str) -> Identity:
         made_by_unit=bool((facts.get("service") or {}).get("made_by_unit")),
         pod=facts.get("pod_name") or "",
         joined=joined,
+        requires_later=bool(facts.get("wave")),
         others=facts.get("others") or {},
     )

@@ -202,6 +202,23 @@ func (r *criuRestore) lead() error {
 	return nil
 }
 
+// meetAgain has this host let the packets of the workload's connections pass that it knows
+// from before. Where it cannot, they may stand still, which is no reason to end the move.
+func meetAgain(r *criuRestore) {
+	began := time.Now()
+	var found int
+	all, err := network.Connected(NamespaceOf(r.gate.Root()))
+	if err == nil {
+		found, err = floating.Loosen(all)
+	}
+	if err != nil {
+		r.Log.Emit("warning", map[string]any{"text": err.Error()})
+	}
+	if found > 0 {
+		r.Log.Emit("loosened", map[string]any{"connections": found, "took": map[string]float64{"loosened": report.MS(time.Since(began))}})
+	}
+}
+
 // comeUp is ComeUp by the session's own process, which announces them more than once.
 func comeUp(b *record.Session) error {
 	if len(b.Spec.Network.Floating) == 0 {

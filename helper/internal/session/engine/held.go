@@ -21,6 +21,9 @@ func held(r *criuRestore) error {
 	if err == nil && !silent {
 		err = errors.New("session: the workload's network came up without being silent: the engine did not ask the helper before it made the first interface")
 	}
+	if err == nil {
+		meetAgain(r)
+	}
 	return err
 }
 

@@ -223,6 +223,8 @@ STEP = Step(
         "folders": {"type": "list", "elements": "str", "default": []},
         "members": {"type": "list", "elements": "str", "default": []},
         "pods": {"type": "list", "elements": "str", "default": []},
+        "beside": {"type": "list", "elements": "str", "default": []},
+        "around": {"type": "dict", "default": {}},
         "timeout": {"type": "int", "default": 120},
     },
     required_if=[("state", "prepared", ["source"])],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..._core import kernel_devices, move_checks
-from . import floating
+from . import floating, wave
 from .plan import IGNORE, STOPPED, Check, Plan
 
 # By podman's state: the way from there to one in which the container can move.
@@ -36,7 +36,7 @@ def _not_running(plan: Plan) -> t.Iterator[str]:
 
 
 def _create_command(plan: Plan) -> t.Iterator[str]:
-    if plan.container.get("pod") and not plan.in_group:
+    if plan.container.get("pod") and not plan.in_group and not plan.in_wave:
         return  # all of this follows from the pod, which is told
     if plan.container["cannot_recreate"]:
         yield "{0} cannot be created again on {1}: {2}: make it with podman run or podman create, by itself".format(
@@ -99,7 +99,7 @@ def _devices(plan: Plan) -> t.Iterator[str]:
 def _namespaces(plan: Plan) -> t.Iterator[str]:
     for what, mode in _NAMESPACES:
         value = plan.container[mode]
-        if plan.container.get("pod") and not plan.in_group:
+        if plan.container.get("pod") and not plan.in_group and not plan.in_wave:
             return
         if value.startswith("container:") and (plan.in_group or plan.container.get("together")):
             continue  # of one that moves along
@@ -115,7 +115,10 @@ def _namespaces(plan: Plan) -> t.Iterator[str]:
 def _connections(plan: Plan) -> t.Iterator[str]:
     if plan.live:
         cure = "put it on a network that both hosts are on (macvlan, or an unmanaged bridge), or publish its ports on an address that floats ({0})"
-        yield from move_checks.connections(plan, cure.format(floating.OPTION), floating.carried(plan))
+        carried = floating.carried(plan)
+        for address, count in wave.carried(plan).items():
+            carried[address] = carried.get(address, 0) + count
+        yield from move_checks.connections(plan, cure.format(floating.OPTION), carried)
 
 
 CHECKS: dict[str, Check] = {

@@ -18,7 +18,7 @@ from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
-from . import container, cpu, criu, databases, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
+from . import container, cpu, criu, databases, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes, wave
 from .basics import BASICS
 from .image import archive, image_present, missing
 from .plan import EBPF, HASH, Check, Finding, Plan
@@ -44,6 +44,7 @@ CHECKS: dict[str, Check] = {
     **image.CHECKS,
     **room.CHECKS,
     **networks.CHECKS,
+    **wave.CHECKS,
     **floating.CHECKS,
     **cpu.CHECKS,
     **hosts.CHECKS,
@@ -67,6 +68,8 @@ def twin(plan: Plan) -> dict[str, t.Any]:
         "folders": binds.folders(plan),
         "secrets": secrets.carried(plan),
         "restored": bool(plan.members) and plan.live,
+        "networks": networks.to_make(plan),
+        "pods": [pod["name"] for pod in plan.container.get("in_pods", [])] if plan.in_wave else [],
     }
 
 

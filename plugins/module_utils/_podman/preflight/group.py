@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..groups import JOINT, POD
+from . import wave
 from .container import way_to_move
 from .plan import STOPPED, Check, Plan
 
@@ -31,7 +32,11 @@ _JOINED = frozenset(("ipc", "net", "uts"))
 
 def _live(plan: Plan) -> t.Iterator[str]:
     why = next(_stopped_for_it(plan), None) if plan.live else None
-    if why is not None:
+    if why is not None and plan.container.get("as_wave"):
+        yield "{0} is a project of compose ({1}), whose containers move live as a wave: {2}, or move it with -e migrate_mode=offline".format(
+            plan.workload, ", ".join(plan.names), wave.way(plan.container["as_wave"], plan.destination)
+        )
+    elif why is not None:
         yield "{0} is {1} ({2}), which moves as one and is stopped for it{3}: move it with -e migrate_mode=offline".format(
             plan.workload, _WHAT.get(plan.container["kind"], "several containers"), ", ".join(plan.names), why
         )
@@ -39,6 +44,9 @@ def _live(plan: Plan) -> t.Iterator[str]:
 
 def _stopped_for_it(plan: Plan) -> t.Iterator[str]:
     """Why a group cannot move live, each as the end of a sentence."""
+    if plan.container.get("service"):
+        yield ", as its unit {0} makes it anew at each start".format(plan.container["service"]["unit"])
+        return
     pods = plan.container["pods"]
     members = [member for member in plan.members if not member["infra"]]
     if plan.container["kind"] != POD or len(pods) != 1 or not all(member["pod_name"] == pods[0]["name"] for member in members):
@@ -103,8 +111,12 @@ def _pods(plan: Plan) -> t.Iterator[str]:
 
 def _units(plan: Plan) -> t.Iterator[str]:
     started = sorted({member["service"]["unit"] for member in plan.members if member.get("service")})
-    if started:
-        yield "members of {0} are started by units of systemd on {1} ({2}), and only the unit of a single container moves: make them without units".format(
+    service = plan.container.get("service") if plan.members else None
+    if service:
+        for why in service["cannot"]:
+            yield "the systemd unit {0} of {1} on {2} {3}".format(service["unit"], plan.workload, plan.source, why)
+    elif started:
+        yield "members of {0} are started by units of systemd on {1} ({2}), and only those of a pod's quadlet move together: make them without units".format(
             plan.workload, plan.source, ", ".join(started)
         )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ipaddress
 import typing as t
 
-from . import floating
+from ..network_twin import difference
+from . import floating, wave
 from .plan import Check, Facts, Plan
 
 
@@ -18,9 +19,7 @@ def _networks(plan: Plan) -> t.Iterator[str]:
     for network in plan.container["networks"]:
         other = there.get(network["name"])
         if other is None:
-            yield "podman on {0} has no network named {1}, which {2} is on: create it there with the driver {3} and the subnet {4}".format(
-                plan.destination, network["name"], plan.workload, network["driver"], ", ".join(network["subnets"]) or "of the source"
-            )
+            yield from _cannot_make(plan, network)
         elif other["driver"] != network["driver"]:
             yield "the network {0} is made by the driver {1} on {2} and by {3} on {4}: create it with the same driver".format(
                 network["name"], network["driver"], plan.source, other["driver"], plan.destination
@@ -45,6 +44,60 @@ def _networks(plan: Plan) -> t.Iterator[str]:
             yield "podman on {0} has the network {1} on the interface {2}, which is not there: make it, with a port on the segment of {3}".format(
                 plan.destination, network["name"], other["parent"], plan.source
             )
+        elif not network["shared"]:
+            yield from _differs(plan, network, other)
+
+
+def _differs(plan: Plan, network: Facts, other: Facts) -> t.Iterator[str]:
+    """What a container would notice that keeps its address."""
+    here, there = network.get("definition"), other.get("definition")
+    found = difference(here, there) if here and there else None
+    if found:
+        what, mine, theirs = found
+        yield "the network {0} is not the same on both hosts: its {1} is {2} on {3} and {4} on {5}: remove it on {5}, and the move makes it there".format(
+            network["name"], what, mine, plan.source, theirs, plan.destination
+        )
+
+
+def _cannot_make(plan: Plan, network: Facts) -> t.Iterator[str]:
+    """Why the move does not make a network that the destination lacks."""
+    wanted = network.get("definition") or {}
+    if not wanted or network["shared"] and not wanted["interface"]:
+        yield "podman on {0} has no network named {1}, which {2} is on: create it there with the driver {3} and the subnet {4}".format(
+            plan.destination, network["name"], plan.workload, network["driver"], ", ".join(network["subnets"]) or "of the source"
+        )
+        return
+    if network["shared"] and wanted["interface"] not in plan.there["host"]["interfaces"]:
+        yield "podman on {0} has no network named {1}, which {2} is on, and {0} has no interface {3} to make it on: create it there".format(
+            plan.destination, network["name"], plan.workload, wanted["interface"]
+        )
+    for text in () if network["shared"] else network["subnets"]:
+        yield from _in_use(plan, network["name"], ipaddress.ip_network(text, strict=False))
+
+
+def _in_use(plan: Plan, name: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> t.Iterator[str]:
+    """Who on the destination has addresses of a subnet that is to be made there."""
+    for each in plan.there["host"]["addresses"]:
+        own = ipaddress.ip_interface("{0}/{1}".format(each["address"], each["prefix"])).network
+        if own.version == subnet.version and own.overlaps(subnet):
+            yield "the network {0} cannot be made on {1}: its subnet {2} holds addresses of the interface {3} there: give {0} another subnet".format(
+                name, plan.destination, subnet, each["interface"]
+            )
+            return
+    for other in plan.there["host"]["podman"]["networks"]:
+        theirs = [ipaddress.ip_network(text, strict=False) for text in other["subnets"]]
+        if any(each.version == subnet.version and each.overlaps(subnet) for each in theirs):
+            yield "the network {0} cannot be made on {1}: podman's network {2} there has its subnet {3}: give one of them another".format(
+                name, plan.destination, other["name"], subnet
+            )
+            return
+
+
+def to_make(plan: Plan) -> list[str]:
+    """The networks that the destination lacks, or that another move under way is making; the last that is taken back removes them."""
+    there = {network["name"] for network in plan.there["host"]["podman"]["networks"]}
+    mine = [network for each in plan.members or [plan.container] for network in each.get("networks", [])]
+    return sorted({network["name"] for network in mine} - there)
 
 
 def _mtu(plan: Plan) -> t.Iterator[str]:
@@ -77,6 +130,23 @@ def carries(host: Facts, network: Facts) -> tuple[str, int]:
     if network["driver"] == "bridge" and network["parent"] not in mtus and network.get("mtu"):
         return "the option mtu of the network", network["mtu"]
     return name, mtus.get(name, 0)
+
+
+def _begun_elsewhere(plan: Plan) -> t.Iterator[str]:
+    """Connections over bridges, whose packets the destination's firewall sees."""
+    if not plan.live or plan.there["host"].get("takes_over", True):
+        return
+    beside = wave.carried(plan)
+    for network in plan.container["networks"]:
+        counted = plan.container["connections"] if network["shared"] else beside
+        number = sum(counted.get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        if number and network["driver"] == "bridge":
+            yield (
+                "{0} has {1} TCP {2} open over the network {3}, and {4} calls all packets of one invalid that did not begin there, which podman's rules drop: "
+                "set net.netfilter.nf_conntrack_tcp_loose=1 on {4}".format(
+                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.destination
+                )
+            )
 
 
 def _addresses(plan: Plan) -> t.Iterator[str]:
@@ -135,6 +205,7 @@ def _everywhere(address: str) -> bool:
 CHECKS: dict[str, Check] = {
     "networks": _networks,
     "mtu": _mtu,
+    "begun_elsewhere": _begun_elsewhere,
     "addresses": _addresses,
     "ports": _ports,
 }

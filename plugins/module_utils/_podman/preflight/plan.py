@@ -35,11 +35,17 @@ class Plan(Move):
     secrets_here: Facts = field(default_factory=dict)  # by name, what podman_secrets_info of the source says
     secrets_there: Facts = field(default_factory=dict)
     reserve_space: bool = False  # the destination takes all the room that its images can need
+    beside: t.Sequence[str] = ()  # names of the containers that move at the same moment, each by itself
 
     @property
     def in_group(self) -> bool:
         """Whether it is a member of several that move as one."""
         return "infra" in self.container
+
+    @property
+    def in_wave(self) -> bool:
+        """Whether it is a container of a project that moves beside all others of it that it needs."""
+        return bool(self.container.get("wave")) and set(self.container["together"]) <= {self.workload, *self.beside}
 
     def member_plans(self) -> list[Plan]:
         """The same move, of each of them by itself."""
@@ -72,8 +78,9 @@ class Plan(Move):
                 if mount["type"] == "volume" and mount["directory"] == volume["mountpoint"]:
                     volume["podman_volume"] = mount["name"]
                 # An engine that begins to restore before the volume has come looks for them.
-                elif mount["directory"] != volume["mountpoint"] and mount.get("kind", FOLDER) == FOLDER:
-                    volume["folders"] = sorted({*volume.get("folders", []), posixpath.relpath(mount["directory"], volume["mountpoint"])})
+                below = posixpath.join(mount["directory"], mount.get("subpath") or "").rstrip("/")
+                if below != volume["mountpoint"] and mount.get("subpath_kind", mount.get("kind", FOLDER)) == FOLDER:
+                    volume["folders"] = sorted({*volume.get("folders", []), posixpath.relpath(below, volume["mountpoint"])})
         return list(found.values())
 
 

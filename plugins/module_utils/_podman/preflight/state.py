@@ -11,6 +11,7 @@ import typing as t
 from ..._core.sizes import format_size
 from .. import sysctls
 from ..groups import JOINT
+from . import wave
 from .plan import IGNORE, Check, Plan
 
 
@@ -176,7 +177,7 @@ def _log_folder(plan: Plan) -> t.Iterator[str]:
 
 def _required_by(plan: Plan) -> t.Iterator[str]:
     together = plan.container.get("together", [])
-    if together and not plan.container.get("pod") and not plan.in_group:
+    if together and not plan.container.get("pod") and not plan.in_group and not plan.container.get("wave"):
         yield (
             "{0} on {1} cannot be parted (--requires, --network container:, --volumes-from, or a volume that they share): "
             "move them as one with -e handover_workload={2} -e migrate_mode=offline".format(", ".join(together), plan.source, JOINT.join(together))
@@ -184,7 +185,9 @@ def _required_by(plan: Plan) -> t.Iterator[str]:
 
 
 def _pod(plan: Plan) -> t.Iterator[str]:
-    if plan.container.get("pod") and not plan.in_group:
+    if plan.container.get("wave"):
+        yield from () if plan.in_wave else wave.refusal(plan)
+    elif plan.container.get("pod") and not plan.in_group:
         yield "{0} is a member of the pod {1} on {2}, which moves as one: move it with -e handover_workload={1}".format(
             plan.workload, plan.pod_name, plan.source
         )

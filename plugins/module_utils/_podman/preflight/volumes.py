@@ -61,6 +61,15 @@ def _mount_options(plan: Plan) -> t.Iterator[str]:
             )
 
 
+def _subpaths(plan: Plan) -> t.Iterator[str]:
+    for mount in plan.container["mounts"]:
+        if mount.get("subpath") and not mount.get("subpath_kind"):
+            yield (
+                "{0} mounts {1} of the volume {2} on {3}, which is neither a folder nor a file there, or is reached by a symbolic link: "
+                "name its place in the volume itself".format(plan.workload, mount["subpath"], mount["name"], mount["destination"])
+            )
+
+
 def _directory_volumes(plan: Plan) -> t.Iterator[str]:
     for volume in plan.directories:
         if volume["shared_with"] and not plan.in_group and not plan.container.get("together"):
@@ -121,6 +130,7 @@ CHECKS: dict[str, Check] = {
     "directories": _directories,
     "overlays": _overlays,
     "mount_options": _mount_options,
+    "subpaths": _subpaths,
     "directory_volumes": _directory_volumes,
     "images": _images_taken,
     "image_directories": _image_directories,

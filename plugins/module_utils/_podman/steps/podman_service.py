@@ -14,6 +14,7 @@ from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
 from ..podman import Podman
 from ..service_move import Unit
+from ..service_pod import PodUnits
 from ..workload import find
 
 
@@ -21,13 +22,14 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
     """Brings the unit to the state asked for."""
     params = module.params
     runtime = Runtime(module, params["timeout"])
-    unit = Unit(runtime, params["service"], module.check_mode)
+    of_pod = bool(params["service"].get("parts"))
+    unit: Unit | PodUnits = (PodUnits if of_pod else Unit)(runtime, params["service"], module.check_mode)
     live = params["mode"] == "live"
     result: dict[str, t.Any] = {}
     state = params["state"]
     if state == "prepared":
         twin = _twin(runtime, params["container"])
-        if twin is None and not module.check_mode:
+        if twin is None and not of_pod and not module.check_mode:
             raise HandoverError("there is no container named {0} on this host that {1} could have".format(params["container"], unit.name))
         known = {"id": (twin or {}).get("Id") or "", "oci_config": (twin or {}).get("OCIConfigPath") or ""}
         result["cgroup"] = unit.prepare(params["session"], live, params["running"], known)

@@ -18,10 +18,14 @@ from ..._core.step import Step
 from .. import inode_flags, root_volume, workload
 from ..book import started_at
 from ..create_command import CommandError, parse, twin
-from ..essence import essence, first_difference
+from ..essence import essence, first_difference, of_twin
+from ..group_facts import essence_of_member
 from ..group_twin import Group
+from ..groups import names_by_id
 from ..health_check import HealthTimer
+from ..parts import Parts
 from ..podman import Held, Podman
+from ..surroundings import Surroundings
 from ..twin_init import Initialisation
 
 
@@ -68,8 +72,12 @@ class PodmanWorkload:
         if self.module.check_mode:
             return {"command": shown(command), "volumes": sorted(volumes), "workload": {}}
         made: list[str] = []
+        around = Surroundings(self.podman, self.name, self.reasons)
+        networks = around.missing(source["networks"], self.params["planned"])
+        pods = source.get("in_pods") or []
         initialisation = Initialisation(self.runtime, self.podman, self.name)
         try:
+            around.make(networks, pods)
             bind_places.make(folders, source["mounts"])
             for name, volume in volumes.items():
                 self._make_volume(name, volume)
@@ -80,6 +88,8 @@ class PodmanWorkload:
             self._note_start(source, inspect)
         except HandoverError:
             self._undo(made, folders)
+            with contextlib.suppress(HandoverError):
+                around.withdraw([each["name"] for each in networks], [each["name"] for each in pods])
             raise
         return self._result(inspect, command, made)
 
@@ -134,11 +144,10 @@ class PodmanWorkload:
     def _verify(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
         if (inspect.get("State") or {}).get("Running"):
             raise HandoverError("{0} runs on this host already: it must not run twice".format(self.name))
-        wanted = dict(source["essence"])
-        if (source.get("service") or {}).get("made_by_unit"):
-            # The unit removes it by its own command. A restore that is begun again would be none if podman did so, too.
-            wanted["HostConfig.AutoRemove"] = False
-        difference = first_difference(wanted, essence(inspect))
+        found = essence(inspect)
+        if source.get("wave"):
+            found = essence_of_member(found, names_by_id([inspect], self.podman.pods(pod["name"] for pod in source["in_pods"])), False)
+        difference = first_difference(of_twin(source), found)
         if difference is not None:
             raise HandoverError(
                 "{0} would not be the same here: {1} is {2} on the source and {3} on this host".format(
@@ -185,6 +194,14 @@ class PodmanWorkload:
 
     def _settle(self) -> dict[str, t.Any]:
         existing = workload.find(self.podman.containers(), self.name)
+        # What was made for the move is this host's from now on.
+        if not self.module.check_mode:
+            Parts().keep(self.name)
+        if existing is not None and self.params["requires"]:
+            around = Surroundings(self.podman, self.name, self.reasons)
+            missing = around.require(self.podman.inspect(existing["Id"]), self.params["requires"], self.module.check_mode)
+            if missing:
+                self.module.warn("{0} requires {1}, which is not on this host: move it here, too".format(self.name, ", ".join(missing)))
         if existing is None or existing.get("State") != "running":
             return {}
         inspect = self.podman.inspect(existing["Id"])
@@ -212,11 +229,14 @@ class PodmanWorkload:
         self.reasons += ["{0} is there".format(path) for path in bind_places.to_put_aside(self.params["aside"])]
         if self.module.check_mode:
             return {}
+        around = Surroundings(self.podman, self.name, self.reasons)
         if existing is not None:
             force = ["--force", "--time=0"] if self.params["running"] == "kill" else []
             # podman does not answer about one that is held.
             with contextlib.suppress(Held):
-                inode_flags.unlock(workload.facts_of(self.podman.inspect(existing["Id"]), ())["upper_dir"])
+                inspect = self.podman.inspect(existing["Id"])
+                inode_flags.unlock(workload.facts_of(inspect, ())["upper_dir"])
+                around.let_go(inspect, self.params["beside"])
             # One that podman removes by itself may be gone by now.
             self.podman.run("rm", "--ignore", *force, existing["Id"])
             HealthTimer(self.runtime, existing["Id"]).remove()
@@ -229,6 +249,8 @@ class PodmanWorkload:
             raise HandoverError("podman has removed {0}, and there is one again: something on this host makes it anew".format(self.name))
         bind_places.put_aside(self.params["aside"])
         bind_places.remove(self.params["folders"])
+        around.withdraw(**self.params["around"])
+        around.leave(self.params["pods"])
         return {}
 
 
@@ -246,10 +268,19 @@ STEP = Step(
                 "folders": {"type": "list", "elements": "str", "default": []},
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
                 "restored": {"type": "bool", "default": False},
+                "networks": {"type": "list", "elements": "str", "default": []},
+                "pods": {"type": "list", "elements": "str", "default": []},
             },
         },
         "members": {"type": "list", "elements": "str", "default": []},
         "pods": {"type": "list", "elements": "str", "default": []},
+        "requires": {"type": "list", "elements": "str", "default": []},
+        "beside": {"type": "list", "elements": "str", "default": []},
+        "around": {
+            "type": "dict",
+            "default": {},
+            "options": {"networks": {"type": "list", "elements": "str", "default": []}, "pods": {"type": "list", "elements": "str", "default": []}},
+        },
         "volumes": {"type": "list", "elements": "str", "default": []},
         "aside": {"type": "list", "elements": "str", "default": []},
         "folders": {"type": "list", "elements": "str", "default": []},

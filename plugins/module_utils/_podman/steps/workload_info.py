@@ -15,12 +15,12 @@ from ..._core import floating_look, host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, task_facts, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, service_pod, subpaths, task_facts, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
 from ..essence import essence
-from ..group_facts import group_facts, pod_facts
+from ..group_facts import beside_facts, essence_of_member, group_facts, pod_facts
 from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION, HostOffer, ghost_limit
 from ..podman import Held, Podman
 from ..sessions import ROOT
@@ -99,7 +99,11 @@ class WorkloadInfo:
         pids = [member["pid"] for member in members if member["infra"] and member["running"]]
         common = self._ask(lambda: common_ipc.objects(self.runtime, pids[0]), []) if pids else []
         joined = task_facts.multicast_groups(pids[0]) if pids else []
-        return {**group_facts(self.params["workload"], kind, members, pods, sorted(outsiders)), "common_ipc": common, "multicast": joined}
+        as_wave = groups.can_part(known, {each["Pod"] for each in containers if each.get("IsInfra")}) if len(known) == len(listed) else ""
+        found = group_facts(self.params["workload"], kind, members, pods, sorted(outsiders))
+        if kind == groups.POD:
+            found["service"] = self._ask(lambda: service_pod.facts(self.runtime, [member for member in members if not member["infra"]]), {})
+        return {**found, "common_ipc": common, "multicast": joined, "as_wave": as_wave}
 
     def _container(
         self, listed: t.Mapping[str, t.Any] | None, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]], in_group: bool = False
@@ -115,10 +119,16 @@ class WorkloadInfo:
             self.problems.append(str(exc))
             return {**brief, "held": True}
         facts = {**brief, **workload.facts_of(inspect, networks), "essence": essence(inspect)}
+        together = {} if in_group else self._ask(lambda: self._together(inspect, containers), {})
+        facts.update({"together": [], "wave": "", **together})
+        if facts["wave"]:
+            facts["essence"] = essence_of_member(facts["essence"], facts["others"], False)
         volumes = {volume["Name"]: volume for volume in self._ask_once(self.podman.volumes)}
         mounts = loop.read_mounts()
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, facts["name"]))
+            if mount["subpath"]:
+                mount["subpath_kind"] = subpaths.kind(mount["directory"] or mount["source"], mount["subpath"])
             if mount["type"] == "bind":
                 mount.update(of_mount(mount["source"], mount["destination"], facts["pid"]))
         if not in_group:
@@ -136,13 +146,13 @@ class WorkloadInfo:
             seccomp_filter=any(host.has_seccomp_filter(pid) for pid in found.pids),
             # A tmpfs is packed into the dump.
             memory=found.memory + sum(tmpfs["size"] for tmpfs in seen.get("tmpfs") or []),
-            together=[] if in_group else self._ask(lambda: self._together(inspect, containers), []),
             **seen,
             connections=host.connections(facts["pid"]) if facts["running"] else {},
             # Of ports on an address that may float it counts who is at their other end.
-            peers=floating_look.peers(host.established(facts["pid"])) if facts["running"] and any(port["host_ip"] for port in facts["ports"]) else [],
+            # So it does of those that move beside it.
+            peers=floating_look.peers(host.established(facts["pid"])) if facts["running"] and _counts_peers(facts) else [],
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
-            **self._recreation(facts["create_command"], in_group, root_volume.path_of(facts)),
+            **self._recreation(facts["create_command"], in_group or bool(facts["wave"]), root_volume.path_of(facts)),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             cgroup=cgroup,
             divided=facts["running"] and host.divided_cgroup(facts["pid"], facts["id"], cgroup),
@@ -153,13 +163,18 @@ class WorkloadInfo:
         facts["image"].update(self._image(facts["image"]))
         return facts
 
-    def _together(self, inspect: dict[str, t.Any], containers: list[dict[str, t.Any]]) -> list[str]:
-        """Names of the containers that cannot be parted, if this is one of several."""
+    def _together(self, inspect: dict[str, t.Any], containers: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+        """Names of the containers that cannot be parted, if this is one of several; and the rest of a wave, if they move as one."""
         identifier = inspect["Id"]
         inspects = [inspect, *self.podman.inspect_many([each["Id"] for each in containers if each["Id"] != identifier])]
         unit = next((unit for unit in groups.units(inspects, projects=False) if identifier in {each["Id"] for each in unit}), [])
         names = sorted(each["Name"] for each in unit if not each.get("IsInfra"))
-        return names if len(names) > 1 else []
+        project = groups.can_part(unit, {each["Pod"] for each in containers if each.get("IsInfra")}) if len(names) > 1 or inspect.get("Pod") else ""
+        found: dict[str, t.Any] = {"together": names if len(names) > 1 else [], "wave": project}
+        if project:
+            pods = self.podman.pods(sorted({each["PodName"] for each in containers if each["Id"] == identifier and each.get("PodName")}))
+            found.update(beside_facts(inspect, unit, [self._pod(pod) for pod in pods]))
+        return found
 
     def _pod(self, pod: dict[str, t.Any]) -> dict[str, t.Any]:
         """A pod, and why it cannot be made on another host."""
@@ -230,6 +245,10 @@ class WorkloadInfo:
                 manifest = self._ask(lambda: self.podman.manifest_type(image["id"]), "")
                 return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or []), "manifest": manifest}
         return {"size": 0, "named": False, "manifest": ""}
+
+
+def _counts_peers(facts: t.Mapping[str, t.Any]) -> bool:
+    return bool(facts["wave"]) or any(port["host_ip"] for port in facts["ports"])
 
 
 STEP = Step(

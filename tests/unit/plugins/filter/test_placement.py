@@ -330,6 +330,39 @@ def test_a_project_goes_as_one_wave_by_its_name():
     assert plan["done"] == [{"workload": "shop-web-1", "source": "node2"}]
 
 
+def parted(*names, running=True):
+    """A project of podman-compose, as host_info has it of one of its hosts."""
+    rows = answer(*names)["workloads"]
+    state = "running" if running else "exited"
+    whole = {"name": "trade", "running": running, "state": state, "labels": {}, "memory": 2 * GIB, "disk": 2 * GIB, "members": sorted(names)}
+    return {**whole, "parts": rows} if running else whole
+
+
+def with_trade(*names, running=True, sessions=()):
+    found = answer(sessions=sessions)
+    return {**found, "workloads": [parted(*names, running=running)]}
+
+
+@pytest.mark.parametrize("how", [{"empty": ["node1"]}, {"moves": [{"workload": "trade"}]}, {"moves": [{"workload": "trade", "to": "node2"}]}])
+def test_a_project_s_containers_go_live_to_one_host_beside_each_other(how):
+    plan = placement({"node1": with_trade("db", "web"), "node2": answer(), "node3": answer(memory=1)}, **how)
+    assert goes(plan) == {"db": ("node1", "node2"), "web": ("node1", "node2")}
+    assert {move["workload"]: (move["together"], move["beside"]) for move in plan["moves"]} == {"db": (["db", "web"], ["web"]), "web": (["db", "web"], ["db"])}
+    offline = placement({"node1": with_trade("db", "web"), "node2": answer()}, mode="offline", **how)
+    assert goes(offline) == {"trade": ("node1", "node2")}
+
+
+def test_what_is_left_of_a_project_follows_its_others():
+    """An earlier run was cut off when one of them had been released."""
+    gone = [session("released", "web", "node3"), session("prepared", "db", "node3")]
+    answers = {"node1": with_trade("db", "web", sessions=gone), "node2": answer(), "node3": {**answer(), "workloads": [parted("db", "web", running=False)]}}
+    for how in ({"empty": ["node1"]}, {"moves": [{"workload": "trade"}]}):
+        plan = placement(answers, **how)
+        assert goes(plan) == {"db": ("node1", "node3"), "web": ("node1", "node3")}
+        assert {move["workload"]: (move["session"], move["together"]) for move in plan["moves"]} == {"db": ("db-1", ["db-1"]), "web": ("web-1", [])}
+        assert {move["workload"]: move["beside"] for move in plan["moves"]} == {"db": ["web"], "web": ["db"]}
+
+
 def test_a_project_goes_to_one_host_and_a_workload_of_its_name_is_meant_before_it():
     answers = {"node1": of_docker(answer(), "shop-db-1", "shop-web-1", project="shop"), "node2": of_docker(answer())}
     assert problems(answers, moves=[{"workload": "shop"}]) == [

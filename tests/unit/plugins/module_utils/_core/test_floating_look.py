@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import floating_look
 
 
@@ -26,6 +27,20 @@ def test_whether_a_program_may_bind_to_an_address_that_is_not_there(tmp_path):
         (tmp_path / "sys/net" / name / "ip_nonlocal_bind").write_text(value, encoding="utf-8")
     assert floating_look.binds_anywhere(str(tmp_path)) == {"4": True, "6": False}
     assert floating_look.binds_anywhere(str(tmp_path / "nowhere")) == {"4": False, "6": False}
+
+
+@pytest.mark.parametrize(
+    ("bridged", "bridged6", "loose", "takes_over"),
+    [("1", "0", "0", False), ("0", "1", "0", False), ("0", "0", "0", True), ("1", "1", "1", True), ("1", "1", "", True)],
+)
+def test_whether_a_bridge_lets_pass_what_began_elsewhere(tmp_path, bridged, bridged6, loose, takes_over):
+    values = {"bridge/bridge-nf-call-iptables": bridged, "bridge/bridge-nf-call-ip6tables": bridged6, "netfilter/nf_conntrack_tcp_loose": loose}
+    for name, value in values.items():
+        path = tmp_path / "sys/net" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(value + "\n", encoding="utf-8")
+    assert floating_look.takes_over(str(tmp_path)) is takes_over
+    assert floating_look.takes_over(str(tmp_path / "nowhere")) is True
 
 
 def test_connections_of_one_peer_to_one_port_are_one():

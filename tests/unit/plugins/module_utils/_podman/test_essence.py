@@ -114,6 +114,11 @@ class TestEssence:
         first, second = (changed("HostConfig.PortBindings", {"80/tcp": bindings}) for bindings in ([one, other], [other, one]))
         assert essence.first_difference(essence.essence(first), essence.essence(second)) is None
 
+    def test_the_place_in_a_volume_matters_and_is_not_named_where_there_is_none(self):
+        first, second = (essence.essence(changed("Mounts", [{**INSPECT["Mounts"][0], "SubPath": below}])) for below in ("", "a/b"))
+        assert essence.first_difference(first, second)[0] == "Mounts"
+        assert "subpath" not in first["Mounts"][0]
+
     def test_where_a_bind_comes_from_matters(self):
         bind = {**INSPECT["Mounts"][0], "Type": "bind", "Name": "", "Source": "/srv/a"}
         first, second = changed("Mounts", [bind]), changed("Mounts", [{**bind, "Source": "/srv/b"}])
@@ -162,3 +167,10 @@ class TestEssence:
     def test_other_words_for_the_same_are_no_difference(self, field, here, there, same):
         pair = [essence.essence(changed(field, value)) for value in (here, there)]
         assert (essence.first_difference(*pair) is None) == same
+
+
+@pytest.mark.parametrize(("service", "removed"), [({}, True), ({"made_by_unit": False}, True), ({"made_by_unit": True}, False)])
+def test_podman_does_not_remove_a_twin_that_a_unit_makes_anew(service, removed):
+    facts = {"essence": {"Name": "web", "HostConfig.AutoRemove": True}, "service": service}
+    assert essence.of_twin(facts) == {"Name": "web", "HostConfig.AutoRemove": removed}
+    assert facts["essence"]["HostConfig.AutoRemove"] is True

@@ -66,7 +66,33 @@ def test_what_cannot_be_parted_is_one_unit(inspects, projects, together, name):
     assert name in [groups.name_of_unit(unit, {POD: "front"}) for unit in units]
 
 
-RUN = Grammar({**dict.fromkeys(("name", "pod", "requires", "volumes-from", "network", "publish", "hostname", "pull"), True), "detach": False}, {"d": "detach"})
+def of_project(name, identifier, depends=(), volumes=(), pod="", project="trade", running=True, **host):
+    return {**inspected(name, identifier, depends, volumes, pod, project=project), "HostConfig": host, "State": {"Running": running}}
+
+
+@pytest.mark.parametrize(
+    ("web", "expected"),
+    [
+        ({}, "trade"),
+        ({"pod": ""}, "trade"),
+        ({"project": "other"}, ""),
+        ({"project": ""}, ""),
+        ({"volumes": ["data"]}, ""),
+        ({"running": False}, ""),
+        ({"depends": [DB, OTHER]}, ""),
+        ({"pod": "8" * 64}, ""),
+        ({"NetworkMode": "container:" + DB}, ""),
+        ({"IpcMode": "container:" + DB}, ""),
+        ({"VolumesFrom": ["db"]}, ""),
+    ],
+)
+def test_those_of_a_project_move_side_by_side_if_each_has_its_own(web, expected):
+    unit = [of_project("db", DB, volumes=["data", "data"], pod=POD), of_project("web", WEB, **{"depends": [DB], "pod": POD, **web})]
+    assert groups.can_part(unit, {"8" * 64}) == expected
+
+
+_VALUES = ("name", "pod", "pod-id-file", "requires", "volumes-from", "network", "publish", "hostname", "pull")
+RUN = Grammar({**dict.fromkeys(_VALUES, True), "detach": False}, {"d": "detach"})
 PODMAN = Grammar({"log-level": True}, {})
 
 
@@ -74,6 +100,7 @@ PODMAN = Grammar({"log-level": True}, {})
     ("words", "expected"),
     [
         (["--pod", POD[:12]], "--pod=front"),
+        (["--pod-id-file", "/run/front-pod.pod-id"], "--pod=front"),
         (["--requires", "{0},third".format(DB[:12])], "--requires=db,third"),
         (["--volumes-from", DB + ":ro"], "--volumes-from=db:ro"),
         (["--network", "container:" + DB[:12]], "--network=container:db"),
@@ -158,6 +185,8 @@ def test_a_pod_is_made_with_the_addresses_that_it_has():
     made = pod_command.pod_twin(pod("--name=front", "--replace", "--network", "lan", "--label", "a=b", "-p", "8080:80"), infra, PODMAN, CREATE)
     assert made == ["pod", "create", "--name=front", "--network=lan:ip=192.0.2.7,mac=02::7,interface_name=eth0", "--publish=8080:80/tcp", "--label=a=b"]
     assert pod_command.pod_twin(pod("--infra=false", "front"), None, PODMAN, CREATE) == ["pod", "create", "--name=front", "--infra=false"]
+    of_unit = {**pod("--infra=false", "front"), "essence": {"Labels": {"PODMAN_SYSTEMD_UNIT": "front-pod.service"}}}
+    assert pod_command.pod_twin(of_unit, None, PODMAN, CREATE)[-1] == "--label=PODMAN_SYSTEMD_UNIT=front-pod.service"
 
 
 @pytest.mark.parametrize(

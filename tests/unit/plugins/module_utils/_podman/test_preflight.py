@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import foretold
 from ansible_collections.livefleet.handover.plugins.module_utils._core.pcopy import INTERFACE
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.group_facts import group_facts
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.network_twin import definition
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
 
 MIB = 2**20
@@ -169,6 +170,7 @@ class Facts:
         self.binds = ("refuse", {}, {})
         self.secrets = ("same", {}, {})
         self.floating = []
+        self.beside = []
 
     @property
     def shop(self):
@@ -176,7 +178,7 @@ class Facts:
 
     def plan(self):
         names = ("workload", "source", "destination", "mode", "here", "there", "session", "tracker", "hash_limit", "auto_converge", "lazy_pages",
-                 "reserve_space", "place_memory")  # fmt: skip
+                 "reserve_space", "place_memory", "beside")  # fmt: skip
         binds = zip(("bind_mounts", "binds_here", "binds_there"), self.binds)
         secrets = zip(("secrets", "secrets_here", "secrets_there"), self.secrets)
         return preflight.Plan(**{name: getattr(self, name) for name in names}, **dict(binds), **dict(secrets), floating_addresses=self.floating)
@@ -290,6 +292,43 @@ def grouped(mode="offline", names=("db", "shop"), outsiders=(), pod=None, shared
             each["pod_name"] = member.get("pod_name", "front")
 
     return change
+
+
+BRIDGE = {
+    "name": "trade_default", "driver": "bridge", "subnets": ["10.89.0.0/24"], "shared": False, "parent": "", "taken": [],
+    "definition": definition({"driver": "bridge", "network_interface": "podman1", "dns_enabled": True, "subnets": [{"subnet": "10.89.0.0/24"}]}),
+}  # fmt: skip
+
+
+def of_project(beside=("db",)):
+    """The shop is of a project of podman-compose, in a pod without an infra container, and connected to its database."""
+
+    def change(facts):
+        network = {**BRIDGE, "interface": "eth0", "ip": "10.89.0.7", "ip6": "", "mac": "02::7"}
+        facts.shop.update(
+            wave="trade", together=["db", "shop"], requires=["db"], dependencies=["d" * 64], pod="f" * 64, pod_name="pod_trade", networks=[network],
+            in_pods=[{"name": "pod_trade", "id": "f" * 64, "infra": "", "essence": {}, "create_command": []}], connections={"10.89.0.7": 3}, ports=[],
+            peers=[{"address": "10.89.0.7", "port": 999, "peer": "10.89.0.9", "count": 3}],
+        )  # fmt: skip
+        facts.here["host"]["podman"]["networks"] = [{**BRIDGE, "taken": [{"address": "10.89.0.9", "container": "db"}]}]
+        facts.beside = list(beside)
+        # Without the others that is what is said, and their connections besides.
+        if not beside:
+            facts.shop.update(connections={}, peers=[])
+
+    return change
+
+
+def test_one_of_a_project_moves_beside_the_others(facts):
+    of_project()(facts)
+    assert facts.sentences() == []
+    twin = preflight.twin(facts.plan())
+    assert (twin["networks"], twin["pods"]) == (["trade_default"], ["pod_trade"])
+    facts.there["host"]["podman"]["networks"].append(BRIDGE)
+    # Others of the project have come before it.
+    facts.there["host"]["podman"]["containers"] = [{"name": "db", "id": "3", "state": "created", "pod": "pod_trade", "project": "trade"}]
+    assert facts.sentences() == []
+    assert preflight.twin(facts.plan())["networks"] == []
 
 
 # A pod that cannot move live, and why.
@@ -521,6 +560,11 @@ FAULTS = [
     ("namespaces", put("here.workload.pid_mode", "container:abc"), "shop uses the process namespace of another container"),
     ("connections", both(put("here.workload.networks.0.shared", False), put("here.workload.connections", {"10.213.0.60": 3, "192.0.2.1": 1})),
      "shop has 3 TCP connections open over the network lan, which is a bridge of node1 alone, so they would break"),
+    ("begun_elsewhere", both(put("there.host.takes_over", False), put("here.workload.networks.0.driver", "bridge"),
+                             put("there.host.podman.networks.0.driver", "bridge"), put("here.workload.connections", {"10.213.0.60": 1})),
+     "shop has 1 TCP connection open over the network lan, and node2 calls all packets of one invalid that did not begin there, "
+     "which podman's rules drop: set net.netfilter.nf_conntrack_tcp_loose=1 on node2"),
+    ("begun_elsewhere", both(of_project(), put("there.host.takes_over", False)), "shop has 3 TCP connections open over the network trade_default"),
     ("io_uring", obstacles("io_uring"), "shop cannot be dumped on node1: db (pid 7) uses io_uring: set it to another way"),
     ("nested_namespaces", obstacles("nested_namespaces", "user"), "in a user namespace of its own, inside the container's: run it without one, or"),
     ("nested_namespaces", obstacles("nested_namespaces", "time"),
@@ -552,6 +596,26 @@ FAULTS = [
                          put("here.workload.dependencies", ["e" * 64])),
      "shop, sidecar on node1 cannot be parted (--requires, --network container:, --volumes-from, or a volume that they share): "
      "move them as one with -e handover_workload=shop+sidecar -e migrate_mode=offline"),
+    ("subpaths", put("here.workload.mounts", [{**MOUNT, "subpath": "a/link", "subpath_kind": ""}]),
+     "shop mounts a/link of the volume pgdata on /var/lib/postgresql, which is neither a folder nor a file there, or is reached by a symbolic link"),
+    # One of a project whose containers move side by side, without the others; with them it is in nobody's way.
+    ("pod", of_project(beside=[]), 'shop is a container of the project trade on node1 (db, shop), which moves as one: move all of it live with the playbook '
+     'move and -e \'{"handover_moves": [{"workload": "trade", "to": "node2"}]}\', or stopped with -e handover_workload=trade -e migrate_mode=offline'),
+    ("wave_pod", both(of_project(), put("there.host.podman.containers", [{"name": "cache", "id": "2", "state": "running", "pod": "pod_trade", "project": ""}])),
+     "node2 has a pod named pod_trade already, with cache: remove it there, or rename it"),
+    ("wave_pod", both(of_project(), put("here.workload.in_pods.0.cannot_recreate", "it has a user namespace (--userns)")),
+     "the pod pod_trade cannot be made again on node2: it has a user namespace (--userns)"),
+    ("wave_requires", both(of_project(), put("there.host.podman.sqlite", False)),
+     "shop requires db, and podman on node2 keeps its book in another database than SQLite"),
+    ("connections", both(of_project(), put("here.host.podman.networks.0.taken", [{"address": "10.89.0.9", "container": "stranger"}])),
+     "shop has 3 TCP connections open over the network trade_default, which is a bridge of node1 alone"),
+    ("group", both(grouped(mode="live"), put("here.workload.kind", "project"), put("here.workload.as_wave", "trade")),
+     'front is a project of compose (db, shop), whose containers move live as a wave: move all of it live with the playbook move and -e '
+     '\'{"handover_moves": [{"workload": "trade", "to": "node2"}]}\', or move it with -e migrate_mode=offline'),
+    ("group", both(grouped(mode="live"), put("here.workload.service", {**SERVICE, "unit": "front-pod.service"})),
+     "front is a pod (db, shop), which moves as one and is stopped for it, as its unit front-pod.service makes it anew at each start: move it with"),
+    ("group_units", both(grouped(), put("here.workload.service", {**SERVICE, "unit": "front-pod.service", "cannot": ["is started by x.timer: disable it"]})),
+     "the systemd unit front-pod.service of front on node1 is started by x.timer: disable it"),
     ("group", both(grouped(mode="live"), put("here.workload.kind", "together")),
      "front is several containers (db, shop), which moves as one and is stopped for it: move it with -e migrate_mode=offline"),
     ("group", grouped(mode="live", pod_name="other"), "which moves as one and is stopped for it: move it with"),
@@ -668,6 +732,14 @@ FAULTS = [
     ("memory", put("there.host.memory_available", GIB), "moving it takes 1.1 GiB on node2, and 1 GiB are available there"),
     ("memory", put("here.host.memory_available", GIB // 2), "moving it takes 640 MiB on node1, and 512 MiB are available there"),
     ("networks", put("there.host.podman.networks", []), "podman on node2 has no network named lan, which shop is on: create it there with the driver macvlan"),
+    ("networks", both(of_project(), put("there.host.podman.networks", [{**BRIDGE, "definition": {**BRIDGE["definition"], "dns": False}}])),
+     "the network trade_default is not the same on both hosts: its name server is on on node1 and off on node2: remove it on node2, and the move makes it"),
+    ("networks", both(of_project(), put("there.host.addresses.0.address", "10.89.0.77")),
+     "the network trade_default cannot be made on node2: its subnet 10.89.0.0/24 holds addresses of the interface eth0 there: give trade_default another"),
+    ("networks", both(of_project(), put("there.host.podman.networks", [{**BRIDGE, "name": "other"}])),
+     "the network trade_default cannot be made on node2: podman's network other there has its subnet 10.89.0.0/24: give one of them another"),
+    ("networks", both(put("there.host.podman.networks", []), put("here.workload.networks.0.definition", {**BRIDGE["definition"], "interface": "br9"})),
+     "podman on node2 has no network named lan, which shop is on, and node2 has no interface br9 to make it on: create it there"),
     ("networks", put("there.host.podman.networks.0.driver", "bridge"), "the network lan is made by the driver macvlan on node1 and by bridge on node2"),
     ("networks", put("there.host.podman.networks.0.subnets", ["10.99.0.0/24"]), "the network lan is 10.213.0.0/24 on node1 and 10.99.0.0/24 on node2"),
     ("networks", put("there.host.podman.networks.0.shared", False),
@@ -1000,6 +1072,7 @@ def test_secrets_that_are_made_are_those_that_the_destination_lacks(facts, secre
 def test_what_a_move_makes_is_what_the_destination_does_not_have(facts):
     facts.shop["mounts"] = [MOUNT, PLAIN, dict(MOUNT, type="bind", name="", volume=None)]
     facts.there["host"]["podman"].update(volumes={}, containers=[{"name": "cache", "id": "2", "state": "running"}])
-    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], "folders": [], "secrets": [], "restored": False}
+    nothing = {"folders": [], "secrets": [], "restored": False, "networks": [], "pods": []}
+    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], **nothing}
     facts.there["host"]["podman"].update(volumes={"uploads": {}}, containers=[{"name": "shop", "id": "1", "state": "created"}])
-    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], "folders": [], "secrets": [], "restored": False}
+    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], **nothing}

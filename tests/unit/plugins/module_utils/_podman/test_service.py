@@ -10,7 +10,13 @@ import base64
 import os
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import service, service_files as files_of, service_guard as guard_of, service_move
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
+    service,
+    service_files as files_of,
+    service_guard as guard_of,
+    service_move,
+    service_pod,
+)
 
 ID = "30b517f604a0e4858a0a22563cafce96bd46de61660b9eca3c162c51d03a3570"
 RUN = "/usr/bin/podman run --name shop --cidfile=/run/shop.cid --replace --rm --cgroups=split --sdnotify=conmon -d localhost/shop:1 serve --all"
@@ -142,6 +148,48 @@ class TestObstacles:
         assert [*found["cannot"], *service.obstacles(["shop.service"], shown, found, True, reader), *reader.problems] == []
 
 
+POD_SHOWN = {
+    **SHOWN, "Id": "front-pod.service", "Type": "forking", "ExecStart": command("/usr/bin/podman pod start --pod-id-file=/run/front-pod.pod-id"),
+    "Wants": "db.service web.service network-online.target", "BoundBy": "db.service web.service", "Requires": "sysinit.target front-network.service",
+}  # fmt: skip
+
+
+class TestPods:
+    """A pod's quadlet with those of its members."""
+
+    MEMBERS = [{"unit": name + ".service", "container": name, "in_pod": "front-pod.service", "active": name == "db"} for name in ("db", "web")]
+
+    def look(self, place, **shown):
+        path = place.quadlet("front.pod", "[Pod]\nNetwork=front.network\n")
+        place.quadlet("front.network", "[Network]\n")
+        shown = {**POD_SHOWN, "SourcePath": path, **shown}
+        return service_pod.described("front-pod.service", shown, place.read(**shown), self.MEMBERS, True)
+
+    def test_its_unit_has_those_of_its_members_as_parts(self, place):
+        found = self.look(place)
+        assert found["cannot"] == []
+        assert (found["unit"], found["kind"], found["active"], found["companions"]) == ("front-pod.service", "quadlet", True, ["front-network.service"])
+        assert [os.path.basename(document["path"]) for document in found["files"]] == ["front.pod", "front.network"]
+        assert [part["container"] for part in found["parts"]] == ["db", "web"]
+        # One that was stopped by hand is not waited for.
+        assert found["starts"] == ["front-pod.service", "db.service"]
+
+    @pytest.mark.parametrize(
+        "shown, sentence",
+        [
+            ({"ActiveState": "failed"}, "is failed though members of its pod run: start them by it, with `systemctl restart front-pod.service`"),
+            ({"NeedDaemonReload": "yes"}, "was changed since systemd read it"),
+            ({"TriggeredBy": "front-pod.timer"}, "is started by front-pod.timer, which would stay behind"),
+            ({"BoundBy": "db.service web.service job.service"}, "cannot leave job.service, which is bound to it"),
+            ({"Requires": "vpn.service"}, "requires vpn.service, which would stay behind"),
+            ({"Wants": "db.service"}, "does not start web.service, whose quadlet says Pod="),
+        ],
+    )
+    def test_each_obstacle_in_one_sentence(self, place, shown, sentence):
+        told = self.look(place, **shown)["cannot"]
+        assert len(told) == 1 and told[0].startswith(sentence)
+
+
 class TestFiles:
     def test_a_quadlet_with_all_that_it_names(self, place, tmp_path):
         variables = write(tmp_path / "shop.env", "A=1\n")
@@ -164,7 +212,6 @@ class TestFiles:
     @pytest.mark.parametrize(
         "line, sentence",
         [
-            ("Pod=web.pod", "belongs to the pod web.pod: give it a quadlet of its own, without Pod="),
             ("Image=shop.build", "has its image made by shop.build"),
             ("Volume=gone.volume:/data", "names gone.volume, and there is no such quadlet"),
             ("EnvironmentFile=./shop.env", "names ./shop.env by a path that begins at its own folder"),
@@ -174,6 +221,13 @@ class TestFiles:
     def test_that_cannot_go_along(self, place, line, sentence):
         reader = place.read(SourcePath=place.quadlet("shop.container", "[Container]\n{0}\n".format(line)))
         assert len(reader.problems) == 1 and reader.problems[0].startswith(sentence)
+
+    def test_a_pod_that_it_names_is_asked_about_as_a_whole(self, place):
+        reader = place.read(SourcePath=place.quadlet("shop.container", "[Container]\nPod=front.pod\n"), BindsTo="front-pod.service")
+        assert (reader.problems, reader.in_pod, names(reader)) == ([], "front-pod.service", [("shop.container", "unit")])
+        shown = {**SHOWN, "BindsTo": "front-pod.service"}
+        found = service.described(["shop.service"], shown, INSPECT, "quadlet", [])
+        assert list(service.obstacles(["shop.service"], shown, found, True, reader)) == []
 
     def test_a_drop_in_that_other_units_have_too(self, place):
         path = place.quadlet("shop.container", "[Container]\n")

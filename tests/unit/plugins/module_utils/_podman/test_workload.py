@@ -103,6 +103,10 @@ class TestFacts:
             {
                 "name": "lan", "driver": "macvlan", "subnets": ["10.77.0.0/24"], "shared": True,
                 "interface": "eth0", "ip": "10.77.0.50", "ip6": "", "mac": "02:00:0a:4d:00:32",
+                "definition": {
+                    "driver": "macvlan", "subnets": [{"subnet": "10.77.0.0/24", "gateway": "10.77.0.1", "range": ""}], "routes": [], "internal": False,
+                    "ipv6": False, "dns": False, "dns_servers": [], "ipam": "", "options": {}, "labels": {}, "interface": "",
+                },
             }  # fmt: skip
         ]
         assert [(port["container_port"], port["host_port"], port["host_ip"]) for port in facts["ports"]] == [(53, "53", "10.0.0.1"), (80, "8080", "")]

@@ -10,11 +10,11 @@ import os
 
 import pytest
 
-# The suite's own turns, of which this scenario has one, go by the rest of a division by that.
+# The suite's own turns, of which such a scenario has one, go by the rest of a division by that.
 SCENARIOS = 6
 TURNS = 2
 SEED = "" if os.environ.get("WHOLE") else os.environ.get("FAULTS_SEED", "")
 
 
-def in_turn(number: int) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(bool(SEED) and int(SEED or 0) // SCENARIOS % TURNS != number, reason="in turn with another state of the code, or with WHOLE=1")
+def in_turn(number: int, of: int = TURNS) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(bool(SEED) and int(SEED or 0) // SCENARIOS % of != number, reason="in turn with another state of the code, or with WHOLE=1")
