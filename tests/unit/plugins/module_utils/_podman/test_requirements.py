@@ -13,7 +13,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman.require
 COMMAND = ["podman", "--log-level=warn", "create", "--pull=never", "--name=web", "image"]
 
 
-def book(root, schema=1, command=COMMAND, **configs):
+def book(root, schema=1, command=tuple(COMMAND), **configs):
     """podman's database with containers and those that each requires."""
     database = sqlite3.connect(str(root / "db.sql"))
     database.execute("CREATE TABLE DBConfig (ID INTEGER, SchemaVersion INTEGER)")
