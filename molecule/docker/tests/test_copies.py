@@ -24,7 +24,7 @@ sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
 import fleet as hosts
 
 IMAGE = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))["scenario_image"]
-NAME, BESIDE = "books", "till"
+NAME, BESIDE, CLONE = "books", "till", "books-try"
 # An image volume, mounted by its path and by a volume that is bound to it; and a plain one of Docker's.
 DISK, BOUND, PLAIN = "booksdata", "booksbound", "booksplain"
 MOUNTED = f"/var/lib/handover/mnt/{DISK}"
@@ -86,10 +86,17 @@ class Keeper:
     def folder(self) -> str:
         return self.run(f"docker volume inspect {PLAIN} --format '{{{{.Mountpoint}}}}'")
 
+    def clone(self, state: str, **more: t.Any) -> None:
+        asked = {"handover_source": self.host.name, "handover_workload": NAME, "handover_clone": CLONE, "handover_state": state, **more}
+        play = hosts.Play("playbooks/clone.yml", asked)
+        assert play.end() == 0, play.text[-4000:]
+
     def names(self) -> list[str]:
         return self.run(f"ls {SNAPSHOTS}/{NAME}").split()
 
     def clean(self) -> None:
+        if self.host.ask(f"test -e {SNAPSHOTS}/.clones/{CLONE}.json").returncode == 0:
+            self.clone("absent")
         self.host.ask(f"docker rm --force --volumes {NAME} {BESIDE}; docker volume rm --force {BOUND} {PLAIN} {BESIDE}")
         places = " ".join(f"{SNAPSHOTS}/{place}{name}" for name in (NAME, BESIDE) for place in ("", ".disks/", ".mounted/", ".brought/"))
         self.host.ask(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; umount {SNAPSHOTS}/.mounted/{NAME}/*/*")
@@ -142,6 +149,21 @@ def test_a_snapshot_of_several_while_they_run_and_a_mistake_undone(keeper: Keepe
     keeper.is_whole()
 
 
+def test_a_clone_is_made_beside_it_and_removed(keeper: Keeper) -> None:
+    volumes = keeper.run("docker volume ls --quiet")
+    keeper.clone("present", handover_snapshot="before")
+    assert keeper.say("cat /data/said /bound/said /plain/said", CLONE).split() == ["then"] * 3
+    assert keeper.run(state_of(CLONE)) == "running always"
+    # Each has files of its own.
+    keeper.say("echo other >/data/said; echo other >/plain/said; sync", CLONE)
+    assert "other" not in keeper.say("cat /data/said /bound/said /plain/said")
+    keeper.is_whole()
+    keeper.clone("absent")
+    assert keeper.run("docker volume ls --quiet") == volumes
+    assert keeper.run(f"ls -d /var/lib/handover/volumes/{CLONE}-* /var/lib/handover/mnt/{CLONE}-* 2>/dev/null || true") == ""
+    keeper.is_whole()
+
+
 def state_of(name: str) -> str:
     return f"docker inspect {name} --format '{{{{.State.Status}}}} {{{{.HostConfig.RestartPolicy.Name}}}}'"
 
@@ -187,7 +209,10 @@ def test_a_backup_is_gone_back_to_and_a_lost_container_is_made_again(keeper: Kee
     assert "go back to the backup then" in keeper.refuses("backup_restore", **asked)
     assert keeper.run(f"cat {MOUNTED}/said") == "second"
     assert not [name for name in keeper.names() if name.startswith("backup-")]
-    assert "none is made of it under another name" in keeper.refuses("backup_restore", handover_clone="books-try", **asked)
+    # Another one is made beside them.
+    keeper.does("backup_restore", handover_clone=CLONE, **asked)
+    assert keeper.say("cat /data/said /bound/said /plain/said", CLONE).split() == ["second"] * 3
+    keeper.clone("absent")
     # Without them it comes back whole.
     keeper.run(f"docker volume rm {BOUND} {PLAIN}; {PCOPY} snapshot untrack {REPOSITORY}/{NAME}")
     keeper.volume("absent")

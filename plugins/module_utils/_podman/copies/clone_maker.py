@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import stat
-import tempfile
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -27,7 +25,7 @@ from ..clone import LABEL, CloneError
 from ..create_command import CommandError
 from ..halted import go_on
 from ..podman import Podman
-from .clone_parts import CUT_OFF, OWN_NAME, configuration_of, disks_of, forget, have_image_volumes, look_at_places
+from .clone_parts import CUT_OFF, OWN_NAME, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
 from .snapshot_disks import SnapshotDisks, copy
 
 
@@ -83,7 +81,7 @@ class CloneMaker:
             self.command = clone_plan.command(configuration, planned, origin, self._image(configuration["image"]), self.podman.grammars())
         except (CloneError, CommandError) as exc:
             raise HandoverError(str(exc)) from exc
-        self._look_at_devices(configuration)
+        look_at_devices(self.params["workload"], configuration.get("devices") or [])
         look_at_places(self.name, planned.volumes, record)
         self._look_around(planned)
         look_for_room(self.params["workload"], files.need(snapshot), os.path.dirname(planned.volumes[0]["image"]) if planned.volumes else self.params["root"])
@@ -143,16 +141,6 @@ class CloneMaker:
                 return image["name"] if image["name"] in (present.get("Names") or []) else image["id"]
         raise HandoverError("the image {0} ({1}) is not on this host any more: bring it back with podman load".format(image["name"], image["id"][:12]))
 
-    def _look_at_devices(self, configuration: t.Mapping[str, t.Any]) -> None:
-        for path in configuration.get("devices") or []:
-            with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISBLK(os.stat(path).st_mode):
-                    raise HandoverError(
-                        "{0} has the disk {1} (--device), and the clone would write to it, too: put its files in an image volume".format(
-                            self.params["workload"], path
-                        )
-                    )
-
     def _look_around(self, planned: clone_plan.Plan) -> None:
         """On networks that lead out of the host podman does not know which addresses are in use."""
         networks = {network["name"]: network for network in self.podman.networks()}
@@ -166,11 +154,7 @@ class CloneMaker:
                     )
 
     def _make(self, planned: clone_plan.Plan, snapshot: t.Mapping[str, t.Any], files: SnapshotDisks) -> None:
-        for volume in planned.volumes:
-            os.makedirs(os.path.dirname(volume["image"]), mode=0o700, exist_ok=True)
-            files.lay(snapshot, volume["of"], volume["image"])
-            if volume["fstype"] == "xfs" and volume["name"] != volume["of"]:
-                self._renew_identity(volume["image"])
+        lay(self.runtime, files, snapshot, planned.volumes)
         have_image_volumes(self.module, planned.volumes, "mounted")
         for volume in planned.podman_volumes:
             options = ["--opt={0}={1}".format(key, value) for key, value in sorted(volume["options"].items())]
@@ -215,16 +199,6 @@ class CloneMaker:
             raise HandoverError(
                 "{0} is there with the disks of its backup, and does not run on from its memory: {1}: start it anew (podman start {0})".format(self.name, exc)
             ) from exc
-
-    def _renew_identity(self, image: str) -> None:
-        """XFS refuses a second file system of the same identity. Its journal has to be empty before it can have another."""
-        place = tempfile.mkdtemp(prefix="handover-")
-        try:
-            self.runtime.run([self.runtime.tool("mount", "util-linux"), "-t", "xfs", "-o", "loop,nouuid,nodev,nosuid", image, place])
-            self.runtime.run([self.runtime.tool("umount", "util-linux"), place])
-        finally:
-            os.rmdir(place)
-        self.runtime.run([self.runtime.tool("xfs_admin", "xfsprogs"), "-U", "generate", image])
 
     # absent
 

@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
+import tempfile
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -66,6 +69,30 @@ def look_at_places(name: str, volumes: t.Iterable[t.Mapping[str, t.Any]], record
         for path in (volume["image"], volume["mountpoint"]):
             if os.path.lexists(path) and volume["image"] not in ours and not (os.path.isdir(path) and not os.listdir(path)):
                 raise HandoverError("{0} is there, where a volume of {1} is to be: {2}".format(path, name, clone_plan.WAY_OUT[volume["name"] == volume["of"]]))
+
+
+def look_at_devices(name: str, devices: t.Iterable[str]) -> None:
+    """An error where a disk of the host would be written to by both."""
+    for path in devices:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISBLK(os.stat(path).st_mode):
+                raise HandoverError("{0} has the disk {1} (--device), and the clone would write to it, too: put its files in an image volume".format(name, path))
+
+
+def lay(runtime: Runtime, files: SnapshotDisks, snapshot: t.Mapping[str, t.Any], volumes: t.Iterable[t.Mapping[str, t.Any]]) -> None:
+    """The image files of image volumes. XFS refuses a second file system of the same identity, and its journal has to be empty before it can have another."""
+    for volume in volumes:
+        os.makedirs(os.path.dirname(volume["image"]), mode=0o700, exist_ok=True)
+        files.lay(snapshot, volume["of"], volume["image"])
+        if volume["fstype"] != "xfs" or volume["name"] == volume["of"]:
+            continue
+        place = tempfile.mkdtemp(prefix="handover-")
+        try:
+            runtime.run([runtime.tool("mount", "util-linux"), "-t", "xfs", "-o", "loop,nouuid,nodev,nosuid", volume["image"], place])
+            runtime.run([runtime.tool("umount", "util-linux"), place])
+        finally:
+            os.rmdir(place)
+        runtime.run([runtime.tool("xfs_admin", "xfsprogs"), "-U", "generate", volume["image"]])
 
 
 def have_image_volumes(module: AnsibleModule, volumes: t.Iterable[t.Mapping[str, t.Any]], state: str) -> None:

@@ -386,7 +386,7 @@ def test_a_disk_of_two_is_refused(host, act, monkeypatch):
     path = host.root / "shop/before/configuration.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "devices": ["/dev/fuse", "/dev/none", "/dev/sdx"]}))
     real = os.stat
-    monkeypatch.setattr(clone_maker.os, "stat", lambda name, **given: types.SimpleNamespace(st_mode=0o060600) if name == "/dev/sdx" else real(name, **given))
+    monkeypatch.setattr(clone_parts.os, "stat", lambda name, **given: types.SimpleNamespace(st_mode=0o060600) if name == "/dev/sdx" else real(name, **given))
     refused(act, "shop has the disk /dev/sdx .--device., and the clone would write to it, too")
 
 

@@ -43,6 +43,7 @@ class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.spoil = lambda inspect: None  # of a container that is made
         self.started = []
         self.stubborn = False
+        self.refuses = ""  # to start one, and why
 
     def have(self, inspect):
         self.containers[inspect["Name"].lstrip("/")] = inspect
@@ -52,6 +53,11 @@ class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         inspect.update(Id="b" * 64, Name="/" + name, State={"Status": "created", "Running": False, "Pid": 0})
         inspect["Config"] = {key: value for key, value in body.items() if key not in ("HostConfig", "NetworkingConfig")}
         inspect["HostConfig"] = body["HostConfig"]
+        self.endpoints = body["NetworkingConfig"]["EndpointsConfig"]
+        for mount in inspect["Mounts"]:
+            named = [bind.split(":")[0] for bind in body["HostConfig"].get("Binds") or [] if bind.split(":")[1] == mount["Destination"]]
+            named += [each["Source"] for each in body["HostConfig"].get("Mounts") or [] if each["Target"] == mount["Destination"]]
+            mount["Name"] = named[0]
         self.spoil(inspect)
         self.have(inspect)
         return {"Id": inspect["Id"]}
@@ -112,6 +118,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif path.endswith("/update"):
             self._one(path.split("/")[2])["HostConfig"]["RestartPolicy"] = body["RestartPolicy"]
             self._answer({"Warnings": []})
+        elif self.server.refuses:
+            self._answer({"message": self.server.refuses}, 500)
         else:
             self.server.started.append(path)
             self._answer(None, 204)
@@ -346,8 +354,9 @@ class Copy:
 
     def make(self, check=False, **given):
         self.write()
+        self.name = given.get("name", "ledger")
         params = {
-            "name": "ledger", "workload": "ledger", "snapshot": "backup-1", "state": "present", "root": str(self.folder), "repository": "", "macs": [],
+            "name": self.name, "workload": "ledger", "snapshot": "backup-1", "state": "present", "root": str(self.folder), "repository": "", "macs": [],
             "addresses": [], "own_name": True, "memory": False, "start": None, "timeout": 30, **given,
         }  # fmt: skip
         return cloner.clone(types.SimpleNamespace(params=params, check_mode=check))
@@ -358,7 +367,7 @@ class Copy:
     def fill(self, _record, volume, path):
         if self.fails:
             raise runtime.HandoverError(self.fails)
-        assert "ledger" not in self.daemon.containers, "a container that could be started before its files are there"
+        assert self.name not in self.daemon.containers, "a container that could be started before its files are there"
         (pathlib.Path(path) / "said").write_text(volume)
 
     def in_turn(self, _module, _table, steps):
@@ -423,7 +432,7 @@ def test_another_container_of_the_name_is_not_removed_with_a_killed_runs_half(lo
     clones.Clones(str(tmp_path)).write("ledger", left)
     daemon.have({**copy.deepcopy(LEDGER), "State": {"Status": "exited", "Running": False}})
     for state in ("present", "absent"):
-        with pytest.raises(runtime.HandoverError, match="the container ledger has run, and is another than"):
+        with pytest.raises(runtime.HandoverError, match="the container ledger is another than the clone of ledger@backup-1"):
             lost.make(state=state)
     assert "ledger" in daemon.containers
     daemon.containers["ledger"]["State"]["Status"] = "created"
@@ -453,7 +462,6 @@ def test_nothing_is_made_of_a_copy_where_something_is_in_the_way(lost, daemon, s
 
 
 @pytest.mark.parametrize("given, said", [
-    ({"name": "ledger-try"}, "none is made of it under another name"),
     ({"own_name": False}, "is the name of the container itself, which may run on another host"),
     ({"addresses": ["10.213.0.9"]}, "comes back with the addresses that it had"),
     ({"memory": True}, "copies have its disks alone"),
@@ -461,3 +469,70 @@ def test_nothing_is_made_of_a_copy_where_something_is_in_the_way(lost, daemon, s
 def test_what_is_not_made_of_a_copy_of_dockers(lost, given, said):
     with pytest.raises(runtime.HandoverError, match=said):
         lost.make(**given)
+
+
+FREE = "192.0.2.77"
+
+
+@pytest.fixture
+def origin(lost, daemon):
+    """It is there and runs, and publishes a port; a project of docker compose has it."""
+    lost.configuration["inspect"]["Config"]["Labels"].update({"com.docker.compose.project": "books", "kept": "1"})
+    lost.configuration["ports"] = ["80/tcp"]
+    daemon.have(copy.deepcopy(LEDGER))
+    for name in VOLUMES:
+        daemon.volumes[name] = {"Name": name, "Driver": "local", "Mountpoint": str(daemon.folder)}
+    return lost
+
+
+def test_another_container_is_made_of_a_copy_and_removed(origin, daemon, tmp_path):
+    first = copy.deepcopy((daemon.containers["ledger"], {name: daemon.volumes[name] for name in VOLUMES}))
+    made = origin.make(name="try", addresses=[FREE])
+    assert made["clone"]["whole"] and made["addresses"] == [FREE] and made["left_out"] == ["port 80/tcp of the host, which is ledger's"]
+    assert daemon.started == ["/containers/" + "b" * 64 + "/start"] and origin.mounted == [("try-disk", "mounted")]
+    found = daemon.containers["try"]
+    assert found["Config"]["Labels"]["livefleet.handover.clone"] == "ledger@backup-1" and found["Config"]["Labels"]["kept"] == "1"
+    assert "com.docker.compose.project" not in found["Config"]["Labels"] and found["HostConfig"]["PortBindings"] == {}
+    assert daemon.endpoints["lan"] == {"IPAMConfig": {"IPv4Address": FREE}}
+    assert {(daemon.folder / ("try-" + name) / "said").read_text() for name in origin.plain} == set(origin.plain)
+    assert daemon.volumes["try-ledgerdata"]["DriverOpts"]["device"] == str(tmp_path / "try-mnt")
+    assert not {bind.partition(":")[0] for bind in found["HostConfig"]["Binds"]} & set(VOLUMES), "a volume that both would write to"
+    again = origin.make(name="try", addresses=[FREE])
+    assert not again["changed"]
+    daemon.containers["try"]["State"].update(Status="exited", Running=False)
+    assert origin.make(name="try", state="absent")["changed"]
+    assert (daemon.containers["ledger"], {name: each for name, each in daemon.volumes.items()}) == first and list(daemon.containers) == ["ledger"]
+    assert not (tmp_path / "try-disk.img").exists()
+
+
+def test_nothing_of_a_clone_stays_where_it_does_not_start(origin, daemon, monkeypatch, tmp_path):
+    daemon.refuses = "port is already allocated"
+    with pytest.raises(runtime.HandoverError, match="port is already allocated"):
+        origin.make(name="try", addresses=[FREE])
+    assert list(daemon.containers) == ["ledger"] and sorted(daemon.volumes) == VOLUMES and clones.Clones(str(tmp_path)).read("try") is None
+
+
+def test_a_container_that_took_a_clones_name_stays(origin, daemon):
+    origin.make(name="try", addresses=[FREE])
+    daemon.containers["try"]["Config"]["Labels"] = {}
+    for state, said in (("present", "the container try is gone, and"), ("absent", "the container try is another than the clone of ledger@backup-1")):
+        with pytest.raises(runtime.HandoverError, match=said):
+            origin.make(name="try", state=state)
+    assert "try" in daemon.containers and "try-ledgerdata" in daemon.volumes
+
+
+@pytest.mark.parametrize("spoil, given, said", [
+    (lambda lost: None, {}, "the network lan leads out of this host, where Docker does not know which addresses are free"),
+    (lambda lost: None, {"addresses": [FREE, "10.9.9.9"]}, "10.9.9.9 is in no network of ledger"),
+    (lambda lost: None, {"addresses": ["nowhere"]}, "nowhere is no address"),
+    (lambda lost: lost.addresses_in_use.append(FREE), {"addresses": [FREE]}, "is in use on the network lan"),
+    (lambda lost: lost.plain.pop(), {"addresses": [FREE]}, "is no part of the snapshot, and the clone would write to it, too"),
+    (lambda lost: lost.configuration["inspect"]["HostConfig"].update(NetworkMode="host"), {"addresses": [FREE]}, "the clone would have the same address"),
+    (lambda lost: lost.configuration["networks"][0].update(name="gone"), {"addresses": [FREE]}, "Docker has no network named gone"),
+    (lambda lost: lost.daemon.have({**copy.deepcopy(LEDGER), "Name": "/try"}), {"addresses": [FREE]}, "there is a container named try on this host"),
+])  # fmt: skip
+def test_no_other_is_made_where_something_is_in_the_way(origin, daemon, spoil, given, said):
+    spoil(origin)
+    with pytest.raises(runtime.HandoverError, match=said):
+        origin.make(name="try", **given)
+    assert sorted(daemon.volumes) == VOLUMES and daemon.started == [] and origin.mounted == []
