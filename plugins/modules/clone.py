@@ -16,7 +16,6 @@ version_added: 1.0.0
 description:
   - A clone is a container of its own, with a name, volumes and addresses of its own, on the host that has the snapshot. The first container may go on
     meanwhile.
-  - A container of Docker's is made again under its own name alone (O(own_name)), where it is no more.
   - It is made by the command that made the first one, as it was at the moment of the snapshot. It starts on the files of that moment. With a snapshot that
     has the memory, these are the container's own layer, too; the memory itself is not taken.
   - Of a KVM guest it is another guest, with the definition, the firmware's variables and the TPM's state of that moment, and with a UUID, hardware addresses

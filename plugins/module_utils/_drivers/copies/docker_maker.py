@@ -28,17 +28,7 @@ from ..._docker.checks import STOPPED
 from ..._podman import clone_plan, plain_volumes, workload
 from ..._podman.address_probe import in_use
 from ..._podman.clone import LABEL
-from ..._podman.copies.clone_parts import (
-    CUT_OFF,
-    OWN_NAME,
-    configuration_of,
-    disks_of,
-    forget,
-    have_image_volumes,
-    lay,
-    look_at_devices,
-    look_at_places,
-)
+from ..._podman.copies.clone_parts import CUT_OFF, OWN_NAME, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
 from ..._podman.copies.snapshot_disks import SnapshotDisks
 from ..steps import STEPS
 from .docker_engine import DockerEngine

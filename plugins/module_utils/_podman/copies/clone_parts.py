@@ -76,7 +76,9 @@ def look_at_devices(name: str, devices: t.Iterable[str]) -> None:
     for path in devices:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISBLK(os.stat(path).st_mode):
-                raise HandoverError("{0} has the disk {1} (--device), and the clone would write to it, too: put its files in an image volume".format(name, path))
+                raise HandoverError(
+                    "{0} has the disk {1} (--device), and the clone would write to it, too: put its files in an image volume".format(name, path)
+                )
 
 
 def lay(runtime: Runtime, files: SnapshotDisks, snapshot: t.Mapping[str, t.Any], volumes: t.Iterable[t.Mapping[str, t.Any]]) -> None:
