@@ -479,6 +479,7 @@ def origin(lost, daemon):
     """It is there and runs, and publishes a port; a project of docker compose has it."""
     lost.configuration["inspect"]["Config"]["Labels"].update({"com.docker.compose.project": "books", "kept": "1"})
     lost.configuration["ports"] = ["80/tcp"]
+    lost.configuration["inspect"]["HostConfig"]["PortBindings"] = {"80/tcp": [{"HostIp": "", "HostPort": "80"}]}
     daemon.have(copy.deepcopy(LEDGER))
     for name in VOLUMES:
         daemon.volumes[name] = {"Name": name, "Driver": "local", "Mountpoint": str(daemon.folder)}
@@ -493,6 +494,7 @@ def test_another_container_is_made_of_a_copy_and_removed(origin, daemon, tmp_pat
     found = daemon.containers["try"]
     assert found["Config"]["Labels"]["livefleet.handover.clone"] == "ledger@backup-1" and found["Config"]["Labels"]["kept"] == "1"
     assert "com.docker.compose.project" not in found["Config"]["Labels"] and found["HostConfig"]["PortBindings"] == {}
+    assert found["Config"]["Hostname"] == "try" and LEDGER["Config"]["Hostname"] == LEDGER["Id"][:12]
     assert daemon.endpoints["lan"] == {"IPAMConfig": {"IPv4Address": FREE}}
     assert {(daemon.folder / ("try-" + name) / "said").read_text() for name in origin.plain} == set(origin.plain)
     assert daemon.volumes["try-ledgerdata"]["DriverOpts"]["device"] == str(tmp_path / "try-mnt")
