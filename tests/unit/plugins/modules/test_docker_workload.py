@@ -503,7 +503,7 @@ def test_another_container_is_made_of_a_copy_and_removed(origin, daemon, tmp_pat
     assert not again["changed"]
     daemon.containers["try"]["State"].update(Status="exited", Running=False)
     assert origin.make(name="try", state="absent")["changed"]
-    assert (daemon.containers["ledger"], {name: each for name, each in daemon.volumes.items()}) == first and list(daemon.containers) == ["ledger"]
+    assert (daemon.containers["ledger"], daemon.volumes) == first and list(daemon.containers) == ["ledger"]
     assert not (tmp_path / "try-disk.img").exists()
 
 
