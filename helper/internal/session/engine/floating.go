@@ -203,8 +203,12 @@ func (r *criuRestore) lead() error {
 }
 
 // meetAgain has this host let the packets of the workload's connections pass that it knows
-// from before. Where it cannot, they may stand still, which is no reason to end the move.
+// from before. Where it cannot, they may stand still, which is no reason to end the move. It
+// is told.
 func meetAgain(r *criuRestore) {
+	if !floating.Tracks() {
+		return
+	}
 	began := time.Now()
 	var found int
 	all, err := network.Connected(NamespaceOf(r.gate.Root()))
@@ -212,7 +216,7 @@ func meetAgain(r *criuRestore) {
 		found, err = floating.Loosen(all)
 	}
 	if err != nil {
-		r.Log.Emit("warning", map[string]any{"text": err.Error()})
+		r.Log.Emit("warning", map[string]any{"text": "connections that have been on this host before may stand still: " + err.Error()})
 	}
 	if found > 0 {
 		r.Log.Emit("loosened", map[string]any{"connections": found, "took": map[string]float64{"loosened": report.MS(time.Since(began))}})

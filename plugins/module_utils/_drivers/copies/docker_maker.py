@@ -14,11 +14,10 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
-from ..._core.clones import Clones, Record
-from ..._core.disk_store import check_name
+from ..._core.clones import Record
 from ..._core.placement import DOCKER
 from ..._core.room import look_for_room
-from ..._core.runtime import HandoverError, Runtime
+from ..._core.runtime import HandoverError
 from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
 from ..._docker import facts as facts_of
@@ -28,7 +27,7 @@ from ..._docker.checks import STOPPED
 from ..._podman import clone_plan, plain_volumes, workload
 from ..._podman.address_probe import in_use
 from ..._podman.clone import LABEL
-from ..._podman.copies.clone_parts import CUT_OFF, OWN_NAME, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
+from ..._podman.copies.clone_parts import CUT_OFF, OWN_NAME, Maker, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
 from ..._podman.copies.snapshot_disks import SnapshotDisks
 from ..steps import STEPS
 from .docker_engine import DockerEngine
@@ -36,29 +35,16 @@ from .docker_engine import DockerEngine
 Document = t.Mapping[str, t.Any]
 
 
-class DockerMaker:
+class DockerMaker(Maker):
     """One container. Until it is whole nothing starts it: it has no restart policy, and it is made when all its files are there."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-        self.params = module.params
-        self.name: str = module.params["name"]
-        check_name("name", self.name)
-        self.runtime = Runtime(module, module.params["timeout"])
+        super().__init__(module)
         self.docker = Docker(self.runtime)
-        self.clones = Clones(module.params["root"])
-        self.reasons: list[str] = []
-        self.left_out: list[str] = []
         self.addresses: list[str] = []
 
-    def run(self) -> dict[str, t.Any]:
-        """Makes it, or removes what a killed run has left of it."""
-        with self.clones.held(self.name):
-            made = {"present": self._present, "absent": self._absent}[self.params["state"]]()
-        return {
-            "changed": bool(self.reasons), "reasons": self.reasons, "clone": made, "command": "", "left_out": self.left_out,
-            "addresses": self.addresses, "lines": [],
-        }  # fmt: skip
+    def _addresses(self) -> list[str]:
+        return self.addresses
 
     def _present(self) -> Record:
         snapshots = Snapshots(self.params["root"], self.params["workload"])
@@ -116,17 +102,6 @@ class DockerMaker:
         self._step(state="settled", restart_policy=configuration["restart_policy"])
         if self.params["start"] is not False:
             self._step(state="started")
-
-    def _as_it_is(self, record: Record, origin: str) -> Record:
-        if record["origin"] != origin:
-            raise HandoverError("{0} is a clone of {1}: give this one another name, or remove that one (state: absent)".format(self.name, record["origin"]))
-        if not self._is_ours(record):
-            raise HandoverError(
-                "the container {0} is gone, and the volumes of the clone are there: remove the clone (state: absent), or give this one another name".format(
-                    self.name
-                )
-            )
-        return record
 
     def _demand_possible(self, configuration: Document, again: bool) -> None:
         if again and not self.params["own_name"]:
@@ -262,7 +237,7 @@ class DockerMaker:
     def _undo(self, record: Record) -> None:
         """Nothing is left of it. Another container of the name stays."""
         listed = workload.find(DockerEngine(self.runtime).listed(), self.name)
-        if listed is not None and not self._is_ours(record) and (record["whole"] or listed["State"] != "created"):
+        if listed is not None and not self._is_there(record) and (record["whole"] or listed["State"] != "created"):
             raise HandoverError("the container {0} is another than the clone of {1}: remove it first".format(self.name, record["origin"]))
         if listed is not None:
             if listed["State"] not in STOPPED:
@@ -273,7 +248,7 @@ class DockerMaker:
         have_image_volumes(self.module, record["volumes"], "absent")
         forget(self.clones, self.name, record)
 
-    def _is_ours(self, record: Record) -> bool:
+    def _is_there(self, record: Record) -> bool:
         listed = workload.find(DockerEngine(self.runtime).listed(), self.name)
         inspect = self.docker.inspect(listed["Id"]) if listed else None
         return ((inspect or {}).get("Config", {}).get("Labels") or {}).get(LABEL) == record["origin"]

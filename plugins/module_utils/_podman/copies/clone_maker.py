@@ -14,10 +14,9 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
-from ..._core.clones import Clones, Record
-from ..._core.disk_store import check_name
+from ..._core.clones import Record
 from ..._core.room import look_for_room
-from ..._core.runtime import HandoverError, Runtime, shown
+from ..._core.runtime import HandoverError
 from ..._core.snapshot_records import Snapshots
 from .. import clone_plan, memory_files, plain_volumes, workload
 from ..address_probe import in_use
@@ -25,33 +24,16 @@ from ..clone import LABEL, CloneError
 from ..create_command import CommandError
 from ..halted import go_on
 from ..podman import Podman
-from .clone_parts import CUT_OFF, OWN_NAME, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
+from .clone_parts import CUT_OFF, OWN_NAME, Maker, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
 from .snapshot_disks import SnapshotDisks, copy
 
 
-class CloneMaker:
+class CloneMaker(Maker):
     """One clone."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-        self.params = module.params
-        self.name: str = module.params["name"]
-        check_name("name", self.name)
-        self.runtime = Runtime(module, module.params["timeout"])
+        super().__init__(module)
         self.podman = Podman(self.runtime)
-        self.clones = Clones(module.params["root"])
-        self.reasons: list[str] = []
-        self.command: list[str] = []
-        self.left_out: list[str] = []
-
-    def run(self) -> dict[str, t.Any]:
-        """Brings it to the state asked for."""
-        with self.clones.held(self.name):
-            clone = {"present": self._present, "absent": self._absent}[self.params["state"]]()
-        return {
-            "changed": bool(self.reasons), "reasons": self.reasons, "clone": clone, "command": shown(self.command), "left_out": self.left_out,
-            "addresses": self._addresses() if clone else [], "lines": [],
-        }  # fmt: skip
 
     # present
 
@@ -109,18 +91,6 @@ class CloneMaker:
         else:
             self.clones.write(self.name, {**mine, "whole": True})
         return {**mine, "whole": True}
-
-    def _as_it_is(self, record: Record, origin: str) -> Record:
-        if record["origin"] != origin:
-            raise HandoverError("{0} is a clone of {1}: give this one another name, or remove that one (state: absent)".format(self.name, record["origin"]))
-        container = self._container()
-        if container is None or not self._is_ours(container, record):
-            raise HandoverError(
-                "the container {0} is gone, and the volumes of the clone are there: remove the clone (state: absent), or give this one another name".format(
-                    self.name
-                )
-            )
-        return record
 
     def _here(self, record: Record | None) -> clone_plan.Here:
         """The host. In check mode what a killed run has left is there still, and is no obstacle."""
@@ -236,6 +206,10 @@ class CloneMaker:
 
     def _left(self, container: t.Mapping[str, t.Any] | None, record: Record | None) -> bool:
         return container is not None and record is not None and container["Name"] == self.name and self._is_ours(container, record)
+
+    def _is_there(self, record: Record) -> bool:
+        container = self._container()
+        return container is not None and self._is_ours(container, record)
 
     def _is_ours(self, container: t.Mapping[str, t.Any], record: Record) -> bool:
         return ((container.get("Config") or {}).get("Labels") or {}).get(LABEL) == record["origin"]

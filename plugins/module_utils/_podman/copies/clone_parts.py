@@ -16,9 +16,9 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core.clones import Clones, Record
-from ..._core.disk_store import CONFIGURATION, DiskStore
+from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
 from ..._core.pcopy import Pcopy
-from ..._core.runtime import HandoverError, Runtime
+from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
 from .. import clone_plan, volume as image_volumes
@@ -30,6 +30,54 @@ OWN_NAME = (
     "backup with the playbook backup_restore and without handover_clone, which asks all hosts"
 )
 CUT_OFF = "a run that was cut off has left a part of {0}"
+
+
+class Maker:
+    """One container that is made of a copy, by an engine's own `_present`, `_absent`, `_is_there` and `_addresses`."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.name: str = module.params["name"]
+        check_name("name", self.name)
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.clones = Clones(module.params["root"])
+        self.reasons: list[str] = []
+        self.command: list[str] = []
+        self.left_out: list[str] = []
+
+    def run(self) -> dict[str, t.Any]:
+        """Brings it to the state asked for."""
+        with self.clones.held(self.name):
+            clone = {"present": self._present, "absent": self._absent}[self.params["state"]]()
+        return {
+            "changed": bool(self.reasons), "reasons": self.reasons, "clone": clone, "command": shown(self.command), "left_out": self.left_out,
+            "addresses": self._addresses() if clone else [], "lines": [],
+        }  # fmt: skip
+
+    def _present(self) -> Record:
+        raise NotImplementedError
+
+    def _absent(self) -> None:
+        raise NotImplementedError
+
+    def _is_there(self, record: Record) -> bool:
+        """Whether the container of the name is the clone of the record."""
+        raise NotImplementedError
+
+    def _addresses(self) -> list[str]:
+        raise NotImplementedError
+
+    def _as_it_is(self, record: Record, origin: str) -> Record:
+        if record["origin"] != origin:
+            raise HandoverError("{0} is a clone of {1}: give this one another name, or remove that one (state: absent)".format(self.name, record["origin"]))
+        if not self._is_there(record):
+            raise HandoverError(
+                "the container {0} is gone, and the volumes of the clone are there: remove the clone (state: absent), or give this one another name".format(
+                    self.name
+                )
+            )
+        return record
 
 
 def configuration_of(snapshots: Snapshots, name: str) -> dict[str, t.Any]:
