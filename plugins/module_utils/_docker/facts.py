@@ -182,8 +182,6 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         "pid": int(state.get("Pid") or 0),
         "exit_code": int(state.get("ExitCode") or 0),
         "image": {"id": inspect.get("Image") or "", "name": config.get("Image") or ""},
-        "tty": bool(config.get("Tty")),
-        "stdin": bool(config.get("OpenStdin")),
         "init": bool(host.get("Init")),
         "auto_remove": bool(host.get("AutoRemove")),
         "restart_policy": restart_policy(inspect),

@@ -62,9 +62,7 @@ INSPECT: dict[str, Row] = {
     **rows(SAME, COMPARED, "Config.Hostname", "Config.Domainname", "Config.User", "Config.AttachStdin", "Config.AttachStdout", "Config.AttachStderr",
            "Config.StdinOnce", "Config.Env", "Config.Cmd", "Config.ArgsEscaped", "Config.Healthcheck", "Config.Volumes",
            "Config.WorkingDir", "Config.Entrypoint", "Config.NetworkDisabled", "Config.OnBuild", "Config.Labels", "Config.StopSignal",
-           "Config.StopTimeout", "Config.Shell", "Config.ExposedPorts"),
-    # A live move refuses what has one.
-    **rows(SAME, COMPARED, "Config.Tty", "Config.OpenStdin", check="terminal"),
+           "Config.StopTimeout", "Config.Shell", "Config.ExposedPorts", "Config.Tty", "Config.OpenStdin"),
     **rows(CARRIED, "as the address of its first network", "Config.MacAddress"),
     **rows(ANEW, "a name for the image, which itself is compared", "Config.Image"),
     # HostConfig
@@ -136,7 +134,8 @@ STATE: dict[str, Row] = {
     "a /dev/shm that others share (--ipc shareable)": Row(REFUSED, "create it with --ipc private", "shared_memory"),
     "cgroups that it has made below its own": Row(REFUSED, "move it offline", "cgroups"),
     "its own cgroup": Row(ANEW, "the runtime makes the twin's, and CRIU leaves the processes in it"),
-    "a terminal or an open standard input": Row(REFUSED, "create it without --tty and --interactive", "terminal"),
+    "a terminal, an open standard input": Row(CARRIED, _LIVE + "; Docker connects what is attached to it on the destination"),
+    "input from outside that is not read yet": Row(REFUSED, "have it read", "unread_input"),
     "the program of --init": Row(REFUSED, "create it without, or move it offline", "init"),
     "user namespaces (userns-remap)": Row(REFUSED, "move it offline", "user_namespace"),
     "what a health check has found": Row(ANEW, "the checks begin again when it runs there"),

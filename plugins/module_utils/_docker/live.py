@@ -41,13 +41,6 @@ def _user_namespaces(move: Move) -> t.Iterator[str]:
             )
 
 
-def _terminal(move: Move) -> t.Iterator[str]:
-    if move.container["tty"] or move.container["stdin"]:
-        yield "{0} was created with {1}, and Docker does not connect a restored container to it: create it without, {2}".format(
-            move.workload, "a terminal (--tty)" if move.container["tty"] else "an open standard input (--interactive)", OFFLINE_CURE
-        )
-
-
 def _init(move: Move) -> t.Iterator[str]:
     if move.container["init"]:
         yield "{0} was created with --init, whose program Docker mounts from {1} and CRIU cannot mount again: create it without --init, {2}".format(
@@ -117,7 +110,6 @@ BASICS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"processes": _unseen}
 CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "experimental": _experimental,
     "user_namespace": _user_namespaces,
-    "terminal": _terminal,
     "init": _init,
     "shared_memory": _shared_memory,
     "fixed_address": _fixed_address,

@@ -64,6 +64,7 @@ STATE: dict[str, dict[str, Row]] = {
         "a pipe, a FIFO": Row(CARRIED, _CRIU),
         "a pipe in packet mode": Row(REFUSED, "end the process that opened it", "packet_pipes"),
         "a terminal": Row(CARRIED, _CRIU),
+        "a pipe with input from outside that is not read yet": Row(REFUSED, "have it read", "unread_input"),
         "eventfd": Row(CARRIED, _CRIU),
         "eventpoll": Row(CARRIED, _CRIU),
         "signalfd": Row(CARRIED, _CRIU),

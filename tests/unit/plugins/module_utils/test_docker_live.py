@@ -38,7 +38,7 @@ def world():
         "own_mounts": [], "tmpfs": [], "layer_watches": [], "huge_pages": 0, "multicast": [], "cgroup": "/sys/fs/cgroup/docker-1.scope", "divided": False,
         "throttle": {"cgroup": "/sys/fs/cgroup/docker-1.scope", "why": ""}, "criu_configuration": "/etc/criu/runc.conf", "own_network": [],
         "mtus": {"192.0.2.20": ("eth0", 1500)}, "pinned": [],
-        "connections": {"192.0.2.20": 1}, "tty": False, "stdin": False, "init": False, "namespaces": {"IPC": "private"},
+        "connections": {"192.0.2.20": 1}, "init": False, "namespaces": {"IPC": "private"},
         "networks": [{"name": "lan", "driver": "macvlan", "shared": True, "ip": "192.0.2.20", "ip6": ""}],
     }  # fmt: skip
     return {"here": {"workload": workload, "host": host(), "problems": []}, "there": {"workload": {}, "host": host(), "problems": []}, "asked": {}}
@@ -77,8 +77,6 @@ def both_bridged(world):
 FAULTS = [
     ("experimental", put("there/host/docker/experimental", False), ('"experimental": true', "node2", OFFLINE)),
     ("user_namespace", put("here/host/docker/userns", True), ("userns-remap", "node1", OFFLINE)),
-    ("terminal", put("here/workload/tty", True), ("--tty", OFFLINE)),
-    ("terminal", put("here/workload/stdin", True), ("--interactive", OFFLINE)),
     ("init", put("here/workload/init", True), ("--init", OFFLINE)),
     ("shared_memory", put("here/workload/namespaces/IPC", "shareable"), ("--ipc private", OFFLINE)),
     ("fixed_address", put("here/workload/networks/0/ip", ""), ("docker run --ip", OFFLINE)),

@@ -580,6 +580,7 @@ FAULTS = [
      "db (pid 7) holds a file descriptor of a process (a pidfd): install CRIU 4.1 or later on both hosts"),
     ("thread_pidfds", obstacles("thread_pidfds"), "db (pid 7) holds a file descriptor of a thread"),
     ("packet_pipes", obstacles("packet_pipes"), "db (pid 7) has a pipe in packet mode"),
+    ("unread_input", obstacles("unread_input", "0", 2**12), "db (pid 7) has not read 4 KiB that were written to its descriptor 0 from outside"),
     ("overmounts", obstacles("overmounts", "/srv/a"), "db (pid 7) holds /srv/a open, over which something else is mounted now"),
     ("sockets", obstacles("sockets", "MPTCP"), "db (pid 7) has a socket of a kind that CRIU does not know, MPTCP"),
     ("files", obstacles("files", "/dev/fuse"), "db (pid 7) holds something open that CRIU does not know, /dev/fuse"),
