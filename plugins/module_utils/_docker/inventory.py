@@ -134,7 +134,7 @@ STATE: dict[str, Row] = {
     "a /dev/shm that others share (--ipc shareable)": Row(REFUSED, "create it with --ipc private", "shared_memory"),
     "cgroups that it has made below its own": Row(REFUSED, "move it offline", "cgroups"),
     "its own cgroup": Row(ANEW, "the runtime makes the twin's, and CRIU leaves the processes in it"),
-    "a terminal, an open standard input": Row(CARRIED, _LIVE + "; Docker connects what is attached to it on the destination"),
+    "a terminal, an open standard input": Row(CARRIED, _LIVE + "; `docker attach` reaches it on the destination"),
     "input from outside that is not read yet": Row(REFUSED, "have it read", "unread_input"),
     "the program of --init": Row(REFUSED, "create it without, or move it offline", "init"),
     "user namespaces (userns-remap)": Row(REFUSED, "move it offline", "user_namespace"),
