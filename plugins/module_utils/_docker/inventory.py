@@ -124,6 +124,8 @@ STATE: dict[str, Row] = {
         CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"
     ),
     "the MTU of its interfaces": Row(CARRIED, "by the session; a network that does not carry packets of that size is refused", "mtu"),
+    "a unit of systemd that starts it, on either host": Row(REFUSED, "have a restart policy start it", "systemd_unit"),
+    "a unit that has compose start its project": Row(REFUSED, "disable it, and enable one on the destination afterwards", "project_units"),
     "another container in its network, process or IPC namespace, or with its volumes": Row(REFUSED, "create that without it", "required_by"),
     "Docker's own rules in it, which lead to its answers for names": Row(ANEW, "Docker makes them again for the twin"),
     "interfaces, neighbours, rules of iptables and so on that the container has made": Row(REFUSED, "have Docker make them", "own_network"),

@@ -10,7 +10,7 @@ import functools
 import os
 import typing as t
 
-from .._core import host
+from .._core import host, units
 from .._core.runtime import HandoverError, Runtime
 from . import facts as facts_of, gate
 from .api import SOCKET, Docker
@@ -70,7 +70,7 @@ class Look:
         brief = self._brief(listed)
         inspect = self.ask(lambda: self.docker.inspect(listed["Id"]), None) if listed else None
         if inspect is None:
-            return brief
+            return {**brief, "units": self._units(brief["name"], brief["name"])}
         inspect = facts_of.with_network_named(inspect, networks)
         facts = {**brief, **facts_of.facts_of(inspect, networks), "essence": facts_of.essence(inspect), "inspect": inspect}
         known = {volume["Name"]: volume for volume in volumes}
@@ -81,11 +81,18 @@ class Look:
             required_by=facts_of.needed_by(inspect, self._others(containers, inspect["Id"])),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             memory=0,
+            units=self._units(facts["name"], facts["id"]),
+            project_units=self.ask(lambda: units.project_units(self.runtime, (inspect.get("Config") or {}).get("Labels") or {}), []),
         )
         facts["bundle_seen"] = _bundle_of(facts["pid"]) if facts["running"] else ""
         facts["log"]["size"] = host.allocated(facts["log"]["path"]) if facts["log"]["path"] else 0
         facts["image"].update(_image(facts["image"], images))
         return facts
+
+    def _units(self, name: str, identifier: str) -> list[str]:
+        """The units of systemd that start a container of this name, and do or will at the next boot."""
+        starting = units.units_of("docker", name, identifier)
+        return self.ask(lambda: units.acting(self.runtime, starting), []) if starting else []
 
     def _others(self, containers: Documents, identifier: str) -> Documents:
         """The other containers, as the daemon's list does not tell all that they have in common with one."""

@@ -166,6 +166,7 @@ STATE: dict[str, dict[str, Row]] = {
         "a unit that others need or start, that needs others, is an instance of a template, or has its container in the foreground": Row(
             REFUSED, "change the unit as the finding says", "systemd_unit"
         ),
+        "a unit that has compose start its project": Row(REFUSED, "disable it, and enable one on the destination afterwards", "project_units"),
         "the layer of a container that its unit creates at each start, offline": Row(TOLD, "it begins empty, as at each start", "unit_layer"),
         "its anonymous volumes, offline": Row(REFUSED, "name them in the unit, or move it live", "unit_offline"),
         "a label for podman auto-update": Row(TOLD, "it needs a unit", "auto_update"),

@@ -18,6 +18,7 @@ import re
 import typing as t
 
 from .._core.runtime import Runtime
+from .._core.units import RUNNING, show
 from . import service_files as files_of
 from .workload import asked
 
@@ -25,20 +26,13 @@ Document = t.Mapping[str, t.Any]
 
 INSIDE, START = "inside", "start"
 QUADLET, UNIT = "quadlet", "unit"
-PROBE_SECONDS = 10.0
 
-_PROPERTIES = (
-    "Id", "LoadState", "FragmentPath", "SourcePath", "DropInPaths", "UnitFileState", "ActiveState", "SubState", "MainPID", "ControlGroup", "Slice", "Type",
-    "NeedDaemonReload", "Transient", "ExecStart", "EnvironmentFiles", "TriggeredBy", "RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "UpheldBy",
-    "Requires", "Requisite", "BindsTo", "Wants",
-)  # fmt: skip
 # By property, the word for what another unit does with this one.
 _BEHIND = {"RequiredBy": "requires it", "RequisiteOf": "requires it", "BoundBy": "is bound to it", "ConsistsOf": "is a part of it", "UpheldBy": "keeps it up"}
 _NEEDED = ("Requires", "Requisite", "BindsTo")
 # Each host has these of its own.
 _OF_EVERY_HOST = (".target", ".slice", ".mount", ".automount", ".swap", ".device")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
-_RUNNING = ("active", "activating", "reloading")
 _ENABLED = ("enabled", "enabled-runtime", "disabled", "static", "indirect", "generated")
 
 
@@ -53,22 +47,6 @@ def facts(runtime: Runtime, names: t.Sequence[str], inspect: Document, running: 
     return {**found, "files": read.documents, "cannot": cannot, "in_pod": read.in_pod}
 
 
-def show(runtime: Runtime, unit: str) -> dict[str, str]:
-    """What systemd says of a unit."""
-    systemctl = runtime.tool("systemctl", "systemd")
-    text = runtime.run([systemctl, "show", "--property=" + ",".join(_PROPERTIES), unit], timeout=PROBE_SECONDS).stdout
-    return parse(text)
-
-
-def parse(text: str) -> dict[str, str]:
-    """The answer of `systemctl show`: a property that is there more than once has all of its values."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _equals, value = line.partition("=")
-        found[name] = found[name] + "\n" + value if name in found else value
-    return found
-
-
 def described(names: t.Sequence[str], shown: Document, inspect: Document, kind: str, companions: t.Sequence[str]) -> dict[str, t.Any]:
     """The unit in the words of this collection."""
     config, host = inspect.get("Config") or {}, inspect.get("HostConfig") or {}
@@ -78,7 +56,7 @@ def described(names: t.Sequence[str], shown: Document, inspect: Document, kind: 
         "unit": names[0],
         "kind": kind,
         "adoption": adoption,
-        "active": shown.get("ActiveState") in _RUNNING,
+        "active": shown.get("ActiveState") in RUNNING,
         "enabled": shown.get("UnitFileState") or "disabled",
         "slice": shown.get("Slice") or "system.slice",
         "id": inspect.get("Id") or "",
@@ -149,16 +127,6 @@ def others(shown: Document, companions: t.Iterable[str], explained: t.Container[
 def _units(text: str) -> list[str]:
     """The units of a list: systemd quotes one whose name has a backslash, as a mount's of a path with a hyphen."""
     return [re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for quoted, plain in _QUOTED.findall(text)]
-
-
-def acting(runtime: Runtime, names: t.Iterable[str]) -> list[str]:
-    """Those of these units that systemd runs or will at the next boot."""
-    states = {name: show(runtime, name) for name in names}
-    return [
-        name
-        for name, shown in states.items()
-        if shown.get("ActiveState") not in ("inactive", "failed", "", None) or (shown.get("UnitFileState") or "").startswith(("enabled", "generated"))
-    ]
 
 
 def units_there(label: str, acting: t.Iterable[str]) -> list[str]:

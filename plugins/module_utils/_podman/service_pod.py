@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._core import units
 from .._core.runtime import HandoverError, Runtime
 from . import service as service_of, service_files as files_of
 from .service_move import Unit
@@ -30,7 +31,7 @@ def facts(runtime: Runtime, members: t.Sequence[Document]) -> dict[str, t.Any]:
     if not services or len(pods) != 1 or "" in pods:
         return {}
     (unit,) = pods
-    shown = service_of.show(runtime, unit)
+    shown = units.show(runtime, unit)
     return described(unit, shown, files_of.Reader(shown), services, any(member["running"] for member in members))
 
 

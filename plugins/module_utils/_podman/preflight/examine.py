@@ -53,7 +53,7 @@ CHECKS: dict[str, Check] = {
 }
 
 # Of several containers that move as one: the checks of what they take together or have in common, and those of the hosts themselves.
-OF_ALL = frozenset((*room.CHECKS, *group.CHECKS, "multicast"))
+OF_ALL = frozenset((*room.CHECKS, *group.CHECKS, "multicast", "project_units"))
 OF_HOSTS = frozenset((*cpu.CHECKS, *hosts.CHECKS, *criu.CHECKS, *options.CHECKS))
 # Those of the hosts that ask what a container needs of them to be dumped and restored.
 OF_DUMPED = frozenset((*hosts.CHECKS, *criu.CHECKS))

@@ -11,11 +11,11 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..._core import floating_look, host, loop
+from ..._core import floating_look, host, loop, units
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, service_pod, subpaths, task_facts, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service_pod, subpaths, task_facts, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
@@ -111,8 +111,8 @@ class WorkloadInfo:
         """One container."""
         brief = self._brief(listed, containers)
         if listed is None:
-            starting = container_facts.units_of(brief["name"], brief["name"])
-            return {**brief, "units": self._ask(lambda: service.acting(self.runtime, starting), []) if starting else []}
+            starting = units.units_of("podman", brief["name"], brief["name"])
+            return {**brief, "units": self._ask(lambda: units.acting(self.runtime, starting), []) if starting else []}
         try:
             inspect = self.podman.inspect(listed["Id"])
         except Held as exc:

@@ -527,6 +527,8 @@ FAULTS = [
      "node2 has the unit container-shop.service already, which starts a container named shop"),
     ("systemd_unit", both(put("here.workload.service", SERVICE), put("there.host.systemd", [242])),
      "systemd is 242 on node2, and 243 or later is needed to move shop"),
+    ("project_units", put("here.workload.project_units", [{"unit": "shop.service", "runs": False}]),
+     "the systemd unit shop.service on node1 has compose start the project of shop, and would make it again there: disable it"),
     ("unit_offline", both(put("here.workload.service", SERVICE), lambda facts: setattr(facts, "mode", "offline"),
                           put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "anonymous": True, "name": "f" * 64}})),
      "shop has a volume without a name (ffffffffffff), which its unit shop.service removes whenever it stops the container"),

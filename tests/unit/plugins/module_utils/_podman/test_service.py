@@ -10,6 +10,7 @@ import base64
 import os
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import units
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
     service,
     service_files as files_of,
@@ -79,7 +80,7 @@ def names(reader):
 
 
 def test_the_answer_of_systemctl_is_read_with_properties_that_are_there_twice():
-    assert service.parse("Type=notify\nEnvironmentFiles=/a (ignore_errors=no)\nEnvironmentFiles=/b (ignore_errors=yes)\n") == {
+    assert units.parse("Type=notify\nEnvironmentFiles=/a (ignore_errors=no)\nEnvironmentFiles=/b (ignore_errors=yes)\n") == {
         "Type": "notify",
         "EnvironmentFiles": "/a (ignore_errors=no)\n/b (ignore_errors=yes)",
     }
