@@ -9,6 +9,8 @@ There are two ways to take over a container that came by a move (`adoption`):
 - `inside`: conmon is the unit's main process and in its cgroup, as podman run with --sdnotify=conmon leaves it (quadlets, and
   `podman generate systemd --new`). Over there the container is restored in that cgroup.
 - `start`: the unit's command is `podman start`, which does nothing to a container that runs.
+
+A pod's unit has a third (`pod`): its main process is conmon of the infra container, by the file that it names (`PIDFile=`).
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from .workload import asked
 
 Document = t.Mapping[str, t.Any]
 
-INSIDE, START = "inside", "start"
+INSIDE, START, POD = "inside", "start", "pod"
 QUADLET, UNIT = "quadlet", "unit"
 PROBE_SECONDS = 10.0
 
 _PROPERTIES = (
     "Id", "LoadState", "FragmentPath", "SourcePath", "DropInPaths", "UnitFileState", "ActiveState", "SubState", "MainPID", "ControlGroup", "Slice", "Type",
     "NeedDaemonReload", "Transient", "ExecStart", "EnvironmentFiles", "TriggeredBy", "RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "UpheldBy",
-    "Requires", "Requisite", "BindsTo", "Wants",
+    "Requires", "Requisite", "BindsTo", "Wants", "PIDFile",
 )  # fmt: skip
 # By property, the word for what another unit does with this one.
 _BEHIND = {"RequiredBy": "requires it", "RequisiteOf": "requires it", "BoundBy": "is bound to it", "ConsistsOf": "is a part of it", "UpheldBy": "keeps it up"}
