@@ -50,6 +50,9 @@ def facts(runtime: Runtime, names: t.Sequence[str], inspect: Document, running: 
         return {}
     shown = show(runtime, names[0])
     read = files_of.Reader(shown)
+    if read.in_pod:
+        # The members' units go along, and whether each can is asked of the pod.
+        read.explained.update(_units(show(runtime, read.in_pod).get("BoundBy") or ""))
     found = described(names, shown, inspect, read.kind, read.companions)
     cannot = [*found.pop("cannot"), *obstacles(names, shown, found, running, read), *read.problems]
     return {**found, "files": read.documents, "cannot": cannot, "in_pod": read.in_pod}

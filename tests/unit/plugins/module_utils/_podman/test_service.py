@@ -178,6 +178,17 @@ class TestPods:
         assert (found["adoption"], found["pid_file"], found["pod_id_file"]) == ("pod", "/run/front-pod.pid", "/run/front-pod.pod-id")
         assert found["auto_remove"], "podman would not dump the one that it removes"
 
+    def test_members_may_need_one_another(self, place, monkeypatch):
+        path = place.quadlet("web.container", "[Container]\nPod=front.pod\n")
+        web = {**SHOWN, "Id": "web.service", "SourcePath": path, "Requires": "db.service", "BindsTo": "front-pod.service"}
+        units = {"web.service": web, "front-pod.service": POD_SHOWN}
+        monkeypatch.setattr(service, "show", lambda _runtime, unit: units[unit])
+        monkeypatch.setattr(files_of, "Reader", lambda shown, reader=files_of.Reader: reader(shown, place.quadlets, place.units))
+        assert service.facts(None, ["web.service"], INSPECT, True)["cannot"] == []
+        web["Requires"] = "db.service vpn.service"
+        (told,) = service.facts(None, ["web.service"], INSPECT, True)["cannot"]
+        assert told.startswith("requires vpn.service, which would stay behind")
+
     @pytest.mark.parametrize(
         "shown, sentence",
         [
