@@ -99,6 +99,11 @@ options:
         type: list
         elements: str
         default: []
+      requirements:
+        description:
+          - By member, the names of the others that it requires (C(--requires)). It does not until O(state=settled).
+        type: dict
+        default: {}
       networks:
         description:
           - Names of podman's networks that are to be made as they are on the source.
@@ -130,6 +135,11 @@ options:
     type: list
     elements: str
     default: []
+  requirements:
+    description:
+      - For O(state=settled), by member the names of the others that it requires again.
+    type: dict
+    default: {}
   requires:
     description:
       - For O(state=settled), names of the containers that it requires (C(--requires)), which have come beside it.

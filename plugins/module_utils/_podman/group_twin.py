@@ -92,7 +92,8 @@ class Group:
             self.podman.run(*self._of(pod["name"], pod_twin, pod, infra, podman, self.podman.pod_grammar()))
         for member in members:
             image = self._image(member["image"])
-            command = self._of(member["name"], self._twin_of, member, image, podman, run, create)
+            later = bool(self.params["planned"]) and member["name"] in self.params["planned"]["requirements"]
+            command = self._of(member["name"], self._twin_of, {**member, "requires_later": later}, image, podman, run, create)
             self._fill_volumes(member, image)
             self.podman.run(*command)
 
@@ -196,12 +197,17 @@ class Group:
     # settled
 
     def _settle(self) -> dict[str, t.Any]:
-        """What was made for the move is this host's from now on, and its pods end as they did on the source."""
+        """What was made for the move is this host's from now on. Its pods end as they did on the source, and its members require the same others."""
         for pod in self.podman.pods(self.params["exiting"]):
             if pod.get("ExitPolicy") != STOP:
                 self.reasons.append("the pod {0} does not end with the last of its members".format(pod["Name"]))
                 if not self.module.check_mode:
                     set_exit_policy(self.podman, pod, STOP)
+        listed = self.podman.containers()
+        for name, others in self.params["requirements"].items():
+            member = workload.find(listed, name)
+            if member:
+                Surroundings(self.podman, name, self.reasons).require(self.podman.inspect(member["Id"]), others, self.module.check_mode)
         if not self.module.check_mode:
             Parts().keep(self.name)
         return {}

@@ -269,6 +269,7 @@ STEP = Step(
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
                 "restored": {"type": "bool", "default": False},
                 "exiting": {"type": "list", "elements": "str", "default": []},
+                "requirements": {"type": "dict", "default": {}},
                 "networks": {"type": "list", "elements": "str", "default": []},
                 "pods": {"type": "list", "elements": "str", "default": []},
             },
@@ -276,6 +277,7 @@ STEP = Step(
         "members": {"type": "list", "elements": "str", "default": []},
         "pods": {"type": "list", "elements": "str", "default": []},
         "exiting": {"type": "list", "elements": "str", "default": []},
+        "requirements": {"type": "dict", "default": {}},
         "requires": {"type": "list", "elements": "str", "default": []},
         "beside": {"type": "list", "elements": "str", "default": []},
         "around": {

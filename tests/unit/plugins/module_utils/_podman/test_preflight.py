@@ -339,7 +339,7 @@ NOT_LIVE = [
     ({"shared": ("ipc", "uts")}, "as its members have no network in common that is theirs alone"),
     ({"shared": ("ipc", "net", "pid", "uts")}, "as its members share a namespace that CRIU cannot restore them into (pid)"),
     ({"shared": ("cgroup", "net")}, "as its members share a namespace that CRIU cannot restore them into (cgroup)"),
-    ({"dependencies": ["e" * 64, "shop" * 32]}, "as db requires another member, and podman readies it only beside that"),
+    ({"dependencies": ["e" * 64, "shop" * 32]}, "as db has a namespace or volumes of another member, and podman readies it only beside that"),
     ({"cgroup": ""}, "as db has no cgroup of the second version of its own on node1"),
 ]
 
@@ -360,6 +360,18 @@ def test_a_pod_that_ends_with_its_members_moves_live_where_podman_can_be_told_no
     assert name == "group" and "(--exit-policy=stop), and podman on node2 keeps its book in another database than SQLite" in sentence
     facts.mode = "offline"
     assert facts.sentences() == [] and preflight.twin(facts.plan())["exiting"] == []
+
+
+def test_a_member_that_requires_another_moves_live_where_podman_can_be_told_so_later(facts):
+    command = ["podman", "run", "--requires", "shop", "--pod=front", facts.shop["image"]["name"]]
+    grouped(mode="live", dependencies=["e" * 64, "shop" * 32], create_command=command)(facts)
+    assert facts.sentences() == []
+    assert preflight.twin(facts.plan())["requirements"] == {"db": ["shop"]}
+    facts.there["host"]["podman"]["sqlite"] = False
+    ((name, sentence),) = facts.sentences()
+    assert name == "group" and "as db requires another member, and podman on node2 keeps its book in another database than SQLite" in sentence
+    facts.mode = "offline"
+    assert facts.sentences() == [] and preflight.twin(facts.plan())["requirements"] == {}
 
 
 @pytest.mark.parametrize("missing", ["pid_file", "pod_id_file"])
@@ -1094,7 +1106,7 @@ def test_secrets_that_are_made_are_those_that_the_destination_lacks(facts, secre
 def test_what_a_move_makes_is_what_the_destination_does_not_have(facts):
     facts.shop["mounts"] = [MOUNT, PLAIN, dict(MOUNT, type="bind", name="", volume=None)]
     facts.there["host"]["podman"].update(volumes={}, containers=[{"name": "cache", "id": "2", "state": "running"}])
-    nothing = {"folders": [], "secrets": [], "restored": False, "exiting": [], "networks": [], "pods": []}
+    nothing = {"folders": [], "secrets": [], "restored": False, "exiting": [], "requirements": {}, "networks": [], "pods": []}
     assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], **nothing}
     facts.there["host"]["podman"].update(volumes={"uploads": {}}, containers=[{"name": "shop", "id": "1", "state": "created"}])
     assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], **nothing}
