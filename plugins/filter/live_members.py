@@ -28,16 +28,16 @@ def live_members(
     """The members that CRIU dumps on the C(source), or restores on the C(destination), as the session is told of them. C(tmpfs) are those that it
     carries: the CRIU of their members finds another tar. C(cgroups) are those that members are restored in, of their units."""
     hooks = {"source": _freeze, "destination": _restore}
-    units = cgroups or {}
     infra, carried = _infra(members), {each["member"] for each in tmpfs}
+    dumped = [{**member, "unit_cgroup": (cgroups or {}).get(member["name"])} for member in members if _is_dumped(member, ran)]
     return [
         {
             "name": member["name"],
-            **hooks[side]({**member, "unit_cgroup": units.get(member["name"])}, podman, int(timeout), netavark, _LIBEXEC + ("/carry" if member["name"] in carried else "/hold")),
+            **hooks[side](member, podman, int(timeout), netavark, _LIBEXEC + ("/carry" if member["name"] in carried else "/hold")),
             "joins": _joins(member, infra),
         }
-        for member in members if _is_dumped(member, ran)
-    ]  # fmt: skip
+        for member in dumped
+    ]
 
 
 def _freeze(member: Member, podman: str, timeout: int, _netavark: str, stand_ins: str) -> dict[str, t.Any]:

@@ -158,7 +158,10 @@ POD_SHOWN = {
 class TestPods:
     """A pod's quadlet with those of its members."""
 
-    MEMBERS = [{"unit": name + ".service", "container": name, "in_pod": "front-pod.service", "active": name == "db", "auto_remove": name == "web"} for name in ("db", "web")]
+    MEMBERS = [
+        {"unit": name + ".service", "container": name, "in_pod": "front-pod.service", "active": name == "db", "auto_remove": name == "web"}
+        for name in ("db", "web")
+    ]
 
     def look(self, place, **shown):
         path = place.quadlet("front.pod", "[Pod]\nNetwork=front.network\n")
