@@ -26,7 +26,7 @@ RUNNING = ("active", "activating", "reloading")
 PROPERTIES = (
     "Id", "LoadState", "FragmentPath", "SourcePath", "DropInPaths", "UnitFileState", "ActiveState", "SubState", "MainPID", "ControlGroup", "Slice", "Type",
     "NeedDaemonReload", "Transient", "ExecStart", "EnvironmentFiles", "TriggeredBy", "RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "UpheldBy",
-    "Requires", "Requisite", "BindsTo", "Wants",
+    "Requires", "Requisite", "BindsTo", "Wants", "PIDFile",
 )  # fmt: skip
 
 # Both docker compose and podman-compose write them.

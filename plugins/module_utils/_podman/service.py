@@ -9,6 +9,8 @@ There are two ways to take over a container that came by a move (`adoption`):
 - `inside`: conmon is the unit's main process and in its cgroup, as podman run with --sdnotify=conmon leaves it (quadlets, and
   `podman generate systemd --new`). Over there the container is restored in that cgroup.
 - `start`: the unit's command is `podman start`, which does nothing to a container that runs.
+
+A pod's unit has a third (`pod`): its main process is conmon of the infra container, by the file that it names (`PIDFile=`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from .workload import asked
 
 Document = t.Mapping[str, t.Any]
 
-INSIDE, START = "inside", "start"
+INSIDE, START, POD = "inside", "start", "pod"
 QUADLET, UNIT = "quadlet", "unit"
 
 # By property, the word for what another unit does with this one.
@@ -42,6 +44,9 @@ def facts(runtime: Runtime, names: t.Sequence[str], inspect: Document, running: 
         return {}
     shown = show(runtime, names[0])
     read = files_of.Reader(shown)
+    if read.in_pod:
+        # The members' units go along, and whether each can is asked of the pod.
+        read.explained.update(_units(show(runtime, read.in_pod).get("BoundBy") or ""))
     found = described(names, shown, inspect, read.kind, read.companions)
     cannot = [*found.pop("cannot"), *obstacles(names, shown, found, running, read), *read.problems]
     return {**found, "files": read.documents, "cannot": cannot, "in_pod": read.in_pod}

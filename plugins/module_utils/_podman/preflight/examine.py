@@ -68,6 +68,8 @@ def twin(plan: Plan) -> dict[str, t.Any]:
         "folders": binds.folders(plan),
         "secrets": secrets.carried(plan),
         "restored": bool(plan.members) and plan.live,
+        "exiting": [pod["name"] for pod in plan.container.get("pods", []) if plan.live and pod["essence"].get("ExitPolicy") == "stop"],
+        "requirements": {each["name"]: each["requires"] for each in plan.members if plan.live and each["running"] and each["requires"]},
         "networks": networks.to_make(plan),
         "pods": [pod["name"] for pod in plan.container.get("in_pods", [])] if plan.in_wave else [],
     }
