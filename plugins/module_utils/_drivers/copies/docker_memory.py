@@ -37,12 +37,30 @@ TURN = "/usr/local/libexec/handover/docker/turn"
 NOTES = "/run/handover/memory"
 WITHOUT = "leave its memory out (handover_memory=false)"
 
-# The checks of a move with memory that are about another host, its network, or the time that a move takes.
-OF_A_MOVE = ("connections", "memory_options", "silence", "memory", "cpu", "auto_converge", "mtu", "criu_versions", "kernel")
-CHECKS = {name: check for name, check in {**BASICS, **docker_live.CHECKS}.items() if name not in OF_A_MOVE}
+# The checks of a move with memory that are about another host, its network, the time that a move takes, or the session that carries a tmpfs. An open
+# database is told of any engine's containers.
+OF_A_MOVE = (
+    "connections", "memory_options", "silence", "memory", "cpu", "auto_converge", "mtu", "criu_versions", "kernel", "huge_pages", "tmpfs_attributes",
+    "databases",
+)  # fmt: skip
 
-# As the checks of a move name the way that is left.
+# As the checks of a move name the ways that are left.
 _OFFLINE = re.compile(r"(?:use|move (?:it|\S+) with) migrate_mode=offline")
+_IGNORED = re.compile(r",? or list the check '\w+' in handover_ignore_checks[^;]*")
+
+
+def _tmpfs_attributes(move: Move) -> t.Iterator[str]:
+    for tmpfs in move.container["tmpfs"]:
+        if tmpfs["attributes"]:
+            yield "the tmpfs {0} of {1} has extended attributes, which its dump does not have: move its files to a volume, or {2}".format(
+                tmpfs["place"], move.workload, WITHOUT
+            )
+
+
+CHECKS: t.Mapping[str, t.Callable[[Move], t.Iterator[str]]] = {
+    **{name: check for name, check in docker_live.CHECKS.items() if name not in OF_A_MOVE},
+    "tmpfs_attributes": _tmpfs_attributes,
+}
 
 
 def with_places(facts: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -54,10 +72,14 @@ def look_for_dump(name: str, looked: Document) -> None:
     """An error where CRIU would refuse it, or Docker would not restore it: `looked` is workload_info's answer."""
     where = looked["host"]["name"]
     move = Move(name, where, where, LIVE, looked, looked)
-    sentences = [*(sentence for check in BASICS.values() for sentence in check(move))]
-    sentences = sentences or [sentence for check in CHECKS.values() for sentence in check(move)]
-    if sentences:
-        raise HandoverError("the memory of {0} is not taken: {1}".format(name, "; ".join(_OFFLINE.sub(WITHOUT, sentence) for sentence in sentences)))
+    found = next(filter(None, ([sentence for check in checks.values() for sentence in check(move)] for checks in (BASICS, CHECKS))), [])
+    if found:
+        raise HandoverError("the memory of {0} is not taken: {1}".format(name, "; ".join(map(_in_a_copy, found))))
+
+
+def _in_a_copy(sentence: str) -> str:
+    """A sentence of a move with the way that is left to a copy."""
+    return _OFFLINE.sub(WITHOUT, _IGNORED.sub("", sentence))
 
 
 def look_for_restore(docker: Docker, name: str) -> None:

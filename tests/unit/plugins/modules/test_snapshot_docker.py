@@ -138,16 +138,6 @@ def test_its_disks_are_taken_while_it_runs(host, act, tmp_path):
     assert Snapshots(str(tmp_path / "root"), "shop").configuration("before")["name"] == "shop"
 
 
-@pytest.mark.parametrize("state", ["present", "staged"])
-def test_its_memory_is_refused_before_anything_is_touched(host, act, state):
-    if state == "staged":
-        act()
-    host.said.clear()
-    with pytest.raises(HandoverError, match=r"copies have its disks alone: leave its memory out \(handover_memory=false\)"):
-        act(memory=True, state=state, name="before" if state == "staged" else "other")
-    assert host.said == [] and host.state == "running"
-
-
 def test_on_the_way_back_its_policy_is_off_from_before_the_stop_until_it_goes_on(host, act, tmp_path):
     act()
     host.said.clear()
