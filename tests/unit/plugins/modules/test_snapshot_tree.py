@@ -186,6 +186,25 @@ def test_memory_that_does_not_fit_is_told_before_anything_is_touched(hosts, monk
         hosts.bring(check=True, memory_from=FACTS)
 
 
+def test_a_host_that_restores_nothing_is_told_before_anything_is_touched(hosts, monkeypatch):
+    def refuse(_engine, name):
+        raise runtime.HandoverError(name + " cannot run on from its memory")
+
+    hosts.take(hosts.one, "warm", memory=True)
+    monkeypatch.setattr(engine, "in_turn", lambda *words: {"last": {"workload_info": {"host": FACTS}}})
+    monkeypatch.setattr(memory_fit, "misfits", lambda *words: [])
+    monkeypatch.setattr(engine.PodmanEngine, "look_for_restore", refuse)
+    with pytest.raises(runtime.HandoverError, match="shop cannot run on from its memory"):
+        hosts.bring(check=True, memory_from=FACTS)
+    assert not (hosts.two / "shop").exists()
+
+
+def test_another_engines_snapshots_stay_where_they_are(hosts):
+    hosts.take(hosts.one, "before", driver="docker")
+    with pytest.raises(runtime.HandoverError, match=r"are of a container of the driver docker: name it \(handover_driver=docker\)"):
+        hosts.offer()
+
+
 def test_memory_is_known_to_be_the_containers(hosts, monkeypatch):
     hosts.take(hosts.one, "warm", memory=True)
     assert not hosts.offer()[0]["fits"], "the container is not here"
