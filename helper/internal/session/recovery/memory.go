@@ -12,8 +12,8 @@ import (
 
 // A container that goes back to the memory of a snapshot has no session. The program that
 // takes it back leaves a note with the images, and holds the note's lock for as long as it
-// waits for the restore. A note without its program is none: what it speaks of may be of
-// another moment than the disks by now.
+// waits for the restore. A note without its program is none: by now its images may be of
+// another moment than the disks.
 
 // memoryNotes is the folder of these notes, each by the name of the container's bundle.
 const memoryNotes = "memory"

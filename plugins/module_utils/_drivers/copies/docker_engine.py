@@ -47,12 +47,19 @@ class DockerEngine:
         self._look_for_daemon()
         return [{**each, "Names": [facts_of.name_of(each)]} for each in self.docker.containers()]
 
-    def look(self, module: AnsibleModule, word: str) -> Result:
+    def _look(self, module: AnsibleModule, word: str) -> Result:
         self._look_for_daemon()
         result = looked(in_turn(module, STEPS, [{"workload_info": {"workload": word, "driver": DOCKER, "disks": True}}]))
         # A daemon that does not answer has not said that the container is not there.
         if not result["workload"]["exists"] and result["problems"]:
             raise HandoverError(str(result["problems"][0]))
+        return result
+
+    def host(self, module: AnsibleModule, name: str) -> Facts:
+        return t.cast(Facts, self._look(module, name)["host"])
+
+    def look(self, module: AnsibleModule, word: str) -> Result:
+        result = self._look(module, word)
         for member in result["workload"].get("members") or [result["workload"]]:
             look_for_move(self.runtime, member["name"])
         return result

@@ -41,6 +41,9 @@ class Engine(t.Protocol):
     def look(self, module: AnsibleModule, word: str) -> Result:
         """The containers that a word names, and their host, as workload_info has them."""
 
+    def host(self, module: AnsibleModule, name: str) -> Facts:
+        """This host, as workload_info has it; a move may have the container."""
+
     def container(self, name: str) -> Facts:
         """One of them; an error where it is not there."""
 
@@ -111,6 +114,9 @@ class PodmanEngine:
 
     def look(self, module: AnsibleModule, word: str) -> Result:
         return looked(in_turn(module, STEPS, [{"workload_info": {"workload": word}}]))
+
+    def host(self, module: AnsibleModule, name: str) -> Facts:
+        return t.cast(Facts, self.look(module, name)["host"])
 
     def container(self, name: str) -> Facts:
         listed = workload.find(self.listed(), name)

@@ -37,7 +37,7 @@ def look_for_memory(
         raise HandoverError(
             "the memory in {0} is of an earlier container of its name, made in another way: restore the disks alone (handover_memory=false)".format(of)
         )
-    now = engine.look(module, backups.workload)["host"]
+    now = engine.host(module, backups.workload)
     reasons = misfits(backups.workload, record["memory"]["runtime"], engine.runtime_of(now), record["memory"]["host"], now)
     if reasons:
         raise HandoverError("the memory in {0} cannot be restored here: {1}: {2}".format(of, "; ".join(reasons), WAY_OUT))

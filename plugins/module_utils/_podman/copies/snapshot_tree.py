@@ -131,7 +131,7 @@ class SnapshotTree:
         then = self.params["memory_from"]
         if not then:
             return
-        now = self.engine.look(self.module, self.workload)["host"]
+        now = self.engine.host(self.module, self.workload)
         reasons = memory_fit.misfits(self.workload, self.engine.runtime_of(then), self.engine.runtime_of(now), then, now, then["name"])
         if reasons:
             raise HandoverError(

@@ -18,10 +18,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import memory_fit, memory_halt, memory_in_place, snapshot_taker
 from unit.plugins.module_utils import test_docker_live
 from unit.plugins.modules import test_snapshot_docker
-from unit.plugins.modules.test_snapshot_docker import ID, act  # noqa: F401  # pylint: disable=unused-import
+from unit.plugins.modules.test_snapshot_docker import ID
 
 WITHOUT = "leave its memory out (handover_memory=false)"
-host = test_snapshot_docker.host
+host, act = test_snapshot_docker.host, test_snapshot_docker.act
 looked = test_docker_live.world
 
 
@@ -244,8 +244,9 @@ def test_its_like_is_known_by_all_that_it_was_made_of(world, act, monkeypatch, t
     """One that has moved, or was made again from a backup, has another ID."""
     engine = docker_engine.DockerEngine(Runtime(None, 9))
     essence = docker_engine.facts_of.essence(Docker(engine.runtime).inspect(ID))
-    labels = {memory_fit.CLONE: "shop@backup-1"}
-    for image, change, same in (("sha256:1", {}, True), ("sha256:1", {"Config.Labels": labels}, True), ("sha256:2", {}, False), ("sha256:1", {"Config.User": "me"}, False)):
+    first, labels = "sha256:1", {memory_fit.CLONE: "shop@backup-1"}
+    likes = ((first, {}, True), (first, {"Config.Labels": labels}, True), ("sha256:2", {}, False), (first, {"Config.User": "me"}, False))
+    for image, change, same in likes:
         assert engine.is_alike({"image": {"id": image}, "essence": {**essence, **change}}, ID) is same
     assert not engine.is_alike({}, ID), "a snapshot without the configuration does not tell"
     dumped(world, monkeypatch)

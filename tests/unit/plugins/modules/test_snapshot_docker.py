@@ -278,6 +278,19 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(host, act, tm
     assert act()["snapshot"]["name"] == "before"
 
 
+def test_of_a_container_in_a_move_the_host_alone_is_told(host, monkeypatch):
+    def moved(_runtime, name):
+        raise HandoverError(name + " is being moved")
+
+    answer = {"workload": {"exists": True, "name": "shop"}, "host": {"name": "node2"}, "problems": []}
+    monkeypatch.setattr(docker_engine, "in_turn", lambda module, table, steps: {"last": {"workload_info": answer}})
+    monkeypatch.setattr(docker_engine, "look_for_move", moved)
+    engine = docker_engine.DockerEngine(Runtime(None, 9))
+    assert engine.host(None, "shop") == {"name": "node2"}, "a rollback that was cut off in a move goes on"
+    with pytest.raises(HandoverError, match="shop is being moved"):
+        engine.look(None, "shop")
+
+
 def test_a_daemon_that_does_not_answer_has_not_said_that_it_is_gone(host, monkeypatch):
     answer = {"workload": {"exists": False, "name": "shop"}, "problems": ["Docker does not answer"]}
     monkeypatch.setattr(docker_engine, "in_turn", lambda module, table, steps: {"last": {"workload_info": answer}})
