@@ -20,7 +20,7 @@ import typing as t
 
 from ..._core.move import LIVE, Move
 from ..._core.runtime import HandoverError, Runtime
-from ..._docker import gate
+from ..._docker import checks, gate
 from ..._docker.api import Docker
 from ..._docker.kept_policy import KeptPolicy
 from ..._docker.live import BASICS
@@ -58,6 +58,7 @@ def _tmpfs_attributes(move: Move) -> t.Iterator[str]:
 
 
 CHECKS: t.Mapping[str, t.Callable[[Move], t.Iterator[str]]] = {
+    "runtime": checks.CHECKS["runtime"],
     **{name: check for name, check in docker_live.CHECKS.items() if name not in OF_A_MOVE},
     "tmpfs_attributes": _tmpfs_attributes,
 }
@@ -71,10 +72,11 @@ def with_places(facts: dict[str, t.Any]) -> dict[str, t.Any]:
 def look_for_dump(name: str, looked: Document) -> None:
     """An error where CRIU would refuse it, or Docker would not restore it: `looked` is workload_info's answer."""
     where = looked["host"]["name"]
+    # Of one host, so a sentence may come for each of both sides.
     move = Move(name, where, where, LIVE, looked, looked)
-    found = next(filter(None, ([sentence for check in checks.values() for sentence in check(move)] for checks in (BASICS, CHECKS))), [])
+    found = next(filter(None, ([sentence for check in table.values() for sentence in check(move)] for table in (BASICS, CHECKS))), [])
     if found:
-        raise HandoverError("the memory of {0} is not taken: {1}".format(name, "; ".join(map(_in_a_copy, found))))
+        raise HandoverError("the memory of {0} is not taken: {1}".format(name, "; ".join(dict.fromkeys(map(_in_a_copy, found)))))
 
 
 def _in_a_copy(sentence: str) -> str:

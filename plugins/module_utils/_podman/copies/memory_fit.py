@@ -39,7 +39,7 @@ def misfits(workload: str, runtime: str, there: str, then: Facts, now: Facts, so
     found = [sentence.partition(": ")[0] for check in CHECKS.values() for sentence in check(plan)]
     if not there or there != runtime:
         unknown = "an unknown runtime"
-        found.append("{0} ran under {1}, and podman on {2} uses {3}".format(workload, runtime or unknown, now["name"], there or unknown))
+        found.append("{0} ran under {1}, and {2} has {3} for it".format(workload, runtime or unknown, now["name"], there or unknown))
     return found
 
 

@@ -441,8 +441,8 @@ def test_the_list_says_which_have_it(helper, take, tmp_path):
         ({"criu": {**HOST["criu"], "version": [3, 19]}}, "CRIU is 4.1 on node1 at the backup and 3.19 on node2, which may not read"),
         ({"criu": {**HOST["criu"], "version": []}}, "CRIU is missing on node2: restore"),
         ({"criu": {**HOST["criu"], "check": False}}, "CRIU does not work on node2: restore"),
-        ({"podman": {"runtime": "crun"}}, "shop ran under runc, and podman on node2 uses crun: restore"),
-        ({"podman": {"runtime": ""}}, "shop ran under runc, and podman on node2 uses an unknown runtime: restore"),
+        ({"podman": {"runtime": "crun"}}, "shop ran under runc, and node2 has crun for it: restore"),
+        ({"podman": {"runtime": ""}}, "shop ran under runc, and node2 has an unknown runtime for it: restore"),
     ],
 )
 def test_a_host_that_does_not_fit_is_refused_before_anything_is_touched(helper, take, adopt, tmp_path, now, refusal):
