@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import http.server
 import json
+import os
 import pathlib
 import shutil
 import socketserver
@@ -19,7 +20,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import clones, disk_store, runtime, snapshot_records
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import api, facts, look
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_rows
-from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import cloner, docker_maker
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import cloner, docker_engine, docker_maker
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_parts, snapshot_disks
 from ansible_collections.livefleet.handover.plugins.modules import docker_workload, workload_info
 
@@ -47,6 +48,9 @@ class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def have(self, inspect):
         self.containers[inspect["Name"].lstrip("/")] = inspect
+
+    def policies(self):
+        return [each["HostConfig"]["RestartPolicy"]["Name"] for each in self.containers.values()]
 
     def make(self, name, body):
         inspect = copy.deepcopy(LEDGER)
@@ -340,6 +344,7 @@ class Copy:
             mount["image_volume"] = self.disk if mount is ledger else None
         self.plain = [name for name in VOLUMES if name != "ledgerdata"]
         self.fails = ""
+        self.memory = []
         self.mounted = []
         self.addresses_in_use = []
 
@@ -349,7 +354,10 @@ class Copy:
         place = pathlib.Path(kept.begin("backup-1"))
         (place / disk_store.CONFIGURATION).write_text(json.dumps(self.configuration))
         folders = [{"name": name} for name in self.plain]
-        disks = {"volumes": [self.disk], "folders": folders, "disks": True, "store": "/s", "point": "1"}
+        disks = {"volumes": [self.disk], "folders": folders, "disks": True, "store": "/s", "point": "1", "memory": bool(self.memory)}
+        for name in self.memory:
+            (place / name).mkdir()
+            (place / name / "then").touch()
         kept.finish("backup-1", {"name": "backup-1", "taken": "2026", "driver": "docker", **disks})
 
     def make(self, check=False, **given):
@@ -390,6 +398,7 @@ def lost(tmp_path, daemon, monkeypatch):
         monkeypatch.setattr(snapshot_disks.SnapshotDisks, name, lambda self, *words, which=name: getattr(copy_of, which)(*words))
     monkeypatch.setattr(snapshot_disks.SnapshotDisks, "need", lambda self, record: 4096)
     monkeypatch.setattr(clone_parts, "in_turn", copy_of.in_turn)
+    monkeypatch.setattr(clone_parts, "copy", lambda _runtime, source, target: shutil.copytree(source, target, dirs_exist_ok=True))
     monkeypatch.setattr(api.Docker, "networks", lambda self: [{**network, "Containers": {}} for network in NETWORKS])
     monkeypatch.setattr(docker_maker, "in_use", lambda _interface, address: str(address) in copy_of.addresses_in_use)
     return copy_of
@@ -406,6 +415,39 @@ def test_a_lost_container_is_made_again_from_a_copy(lost, daemon, tmp_path):
     assert daemon.containers["ledger"]["HostConfig"]["RestartPolicy"]["Name"] == "always"
     assert daemon.started == ["/containers/" + "b" * 64 + "/start"]
     assert clones.Clones(str(tmp_path)).read("ledger") is None, "a later run would remove its volumes"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_lost_container_runs_on_from_its_memory_before_it_has_its_policy(lost, daemon, monkeypatch, tmp_path, fails):
+    lost.memory = ["checkpoint", "layer"]
+    places = {"id": "b" * 64, "upper_dir": str(tmp_path / "diff"), "checkpoint_dir": str(tmp_path / "images"), "static_dir": str(tmp_path)}
+    (tmp_path / "diff").mkdir()
+    seen = []
+
+    def run_on(_runtime, _docker, name, facts):
+        seen.append((name, facts["id"], [os.listdir(facts[place]) for place in ("upper_dir", "checkpoint_dir")], daemon.policies()))
+        if fails:
+            raise runtime.HandoverError("criu failed")
+        daemon.containers[name]["State"]["Running"] = True
+
+    monkeypatch.setattr(docker_engine.DockerEngine, "container", lambda self, name: places)
+    monkeypatch.setattr(docker_engine.DockerEngine, "look_for_restore", lambda self, name: seen.append(name))
+    monkeypatch.setattr(docker_engine.docker_memory, "run_on", run_on)
+    if fails:
+        with pytest.raises(runtime.HandoverError, match="criu failed"):
+            lost.make(memory=True)
+    else:
+        assert lost.make(memory=True)["clone"]["whole"]
+    assert seen == ["ledger", ("ledger", "b" * 64, [["then"], ["then"]], ["no"])]
+    assert daemon.policies() == ["always"] and daemon.started == [], "it runs on, or its operator starts it"
+
+
+def test_the_layer_comes_back_with_the_disks(lost, monkeypatch, tmp_path):
+    lost.memory = ["checkpoint", "layer"]
+    places = {"id": "b" * 64, "upper_dir": str(tmp_path / "diff"), "checkpoint_dir": str(tmp_path / "images"), "static_dir": str(tmp_path)}
+    monkeypatch.setattr(docker_engine.DockerEngine, "container", lambda self, name: places)
+    lost.make()
+    assert os.listdir(tmp_path / "diff") == ["then"] and not (tmp_path / "images").exists()
 
 
 def test_a_check_makes_no_container_of_a_copy(lost, daemon):
@@ -464,7 +506,7 @@ def test_nothing_is_made_of_a_copy_where_something_is_in_the_way(lost, daemon, s
 @pytest.mark.parametrize("given, said", [
     ({"own_name": False}, "is the name of the container itself, which may run on another host"),
     ({"addresses": ["10.213.0.9"]}, "comes back with the addresses that it had"),
-    ({"memory": True}, "copies have its disks alone"),
+    ({"memory": True}, "ledger cannot run on from the memory of ledger@backup-1"),
 ])  # fmt: skip
 def test_what_is_not_made_of_a_copy_of_dockers(lost, given, said):
     with pytest.raises(runtime.HandoverError, match=said):
