@@ -74,7 +74,6 @@ def _name(row: t.Mapping[str, t.Any], part: str) -> str:
 
 def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str, moves: t.Sequence[planner.Move]) -> dict[str, t.Any]:
     workload = move.workload
-    beside = [other.workload for other in moves if workload.project and other is not move]
     return {
         "name": "{0}@{1}".format(workload.name, workload.source),
         "workload": workload.name,
@@ -90,9 +89,17 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
         "disks": list(workload.disks),
         "batch": batch,
         "session": _session(workload, stamp),
-        "beside": sorted(other.name for other in beside if (other.project, other.source) == (workload.project, workload.source)),
+        "beside": sorted(other.workload.name for other in moves if _beside(move, other)),
         "together": [_session(other.workload, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
     }
+
+
+def _beside(move: planner.Move, other: planner.Move) -> bool:
+    """Whether the other is of the same project, or comes to the same host at the same moment: what one has with the other stays within a host."""
+    ours, theirs = move.workload, other.workload
+    of_project = bool(ours.project) and (ours.project, ours.source) == (theirs.project, theirs.source)
+    of_wave = bool(ours.wave) and (ours.wave, ours.kind, move.destination) == (theirs.wave, theirs.kind, other.destination)
+    return other is not move and (of_project or of_wave)
 
 
 def _session(workload: planner.Workload, stamp: str) -> str:

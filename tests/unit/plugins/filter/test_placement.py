@@ -141,6 +141,13 @@ def test_the_link_has_something_to_carry_while_others_are_prepared_and_cut_over(
     assert (parts["a@node1.begin"], parts["a@node1.finish"]) == ("", "a@node1.begin")
 
 
+def test_those_of_a_wave_that_part_are_not_beside_each_other():
+    answers = {"node1": answer("db", "web", "queue"), "node2": answer(), "node3": answer()}
+    to = {"db": "node2", "web": "node2", "queue": "node3"}
+    plan = placement(answers, moves=[{"workload": name, "to": there} for name, there in to.items()], waves={"shop": list(to)}, serial=3)
+    assert {move["workload"]: move["beside"] for move in plan["moves"]} == {"db": ["web"], "web": ["db"], "queue": []}
+
+
 def test_a_wave_does_its_steps_as_one_however_few_do_one_at_once():
     answers = {"node1": answer("db", "web", "queue", "x"), "node2": answer()}
     plan = placement(answers, empty=["node1"], waves={"shop": ["db", "web", "queue"]}, serial=4, parallel_steps=1)
@@ -322,6 +329,8 @@ def test_a_project_goes_as_one_wave_by_its_name():
     plan = placement(answers, moves=[{"workload": "shop", "to": "node2"}], stamp="-s", parallel_steps=1)
     assert goes(plan) == {"shop-db-1": ("node1", "node2"), "shop-web-1": ("node1", "node2")}
     assert {move["workload"]: move["together"] for move in plan["moves"]} == dict.fromkeys(["shop-db-1", "shop-web-1"], ["shop-db-1-s", "shop-web-1-s"])
+    # What the two have with each other stays within a host.
+    assert {move["workload"]: move["beside"] for move in plan["moves"]} == {"shop-db-1": ["shop-web-1"], "shop-web-1": ["shop-db-1"]}
     # Where it has arrived by half, the other half follows.
     answers["node2"] = of_docker(answer(), "shop-web-1", project="shop")
     answers["node1"] = of_docker(answer(), "shop-db-1", project="shop")
