@@ -42,8 +42,12 @@ class Project:
         self.folder, self.network = f"/root/{self.name}", f"{self.name}_default"
 
     @property
-    def containers(self) -> tuple[str, ...]:
+    def all(self) -> tuple[str, ...]:
         return self.db, self.web, self.worker
+
+    def compose(self, words: str) -> str:
+        """A command of compose's, for a host's shell."""
+        raise NotImplementedError
 
     def write(self) -> None:
         services = {name: {"image": IMAGE, "stop_signal": "SIGKILL", **service} for name, service in SERVICES.items()}

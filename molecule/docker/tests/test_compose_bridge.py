@@ -41,11 +41,11 @@ class Till(Project):
 
     def remove(self) -> None:
         for host in self.hosts:
-            host.ask(f"docker rm --force {' '.join(self.containers)} {self.name}-other; docker network rm {self.network} {self.name}-other")
+            host.ask(f"docker rm --force {' '.join(self.all)} {self.name}-other; docker network rm {self.network} {self.name}-other")
         super().remove()
 
     def shown(self, host: hosts.Host, what: str) -> list[str]:
-        return host.run(f"docker inspect {' '.join(self.containers)} --format '{what}'").splitlines()
+        return host.run(f"docker inspect {' '.join(self.all)} --format '{what}'").splitlines()
 
     def states(self, host: hosts.Host) -> dict[str, str]:
         listed = host.run(f"docker ps --all --filter label=com.docker.compose.project={self.name} --format '{{{{.Names}}}} {{{{.State}}}}'")
@@ -56,17 +56,17 @@ class Till(Project):
 
     def runs_only_on(self, home: hosts.Host) -> None:
         """All of it is there as compose has made it, and nothing but perhaps its network on the other host."""
-        assert self.states(home) == dict.fromkeys(self.containers, "running")
+        assert self.states(home) == dict.fromkeys(self.all, "running")
         (network,) = json.loads(home.run(f"docker network inspect {self.network}"))
         assert network["Labels"]["com.docker.compose.project"] == self.name
-        assert {each["Name"] for each in network["Containers"].values()} == set(self.containers)
+        assert {each["Name"] for each in network["Containers"].values()} == set(self.all)
         assert self.states(self.other(home)) == {}
         assert self.name not in self.other(home).run("docker volume ls --quiet")
         self.nothing_is_left_of_a_move()
 
     def up_changes_nothing(self, home: hosts.Host) -> None:
         before = self.shown(home, SHOWN)
-        assert set(self.containers) <= set(home.run(self.compose("ps")).split())
+        assert set(self.all) <= set(home.run(self.compose("ps")).split())
         said = home.ask(self.compose("up --detach"), 120)
         assert said.returncode == 0 and "ecreate" not in said.stderr, said.stderr
         assert self.shown(home, SHOWN) == before
