@@ -57,7 +57,8 @@ class Project:
 
     def remove(self) -> None:
         for host in self.hosts:
-            host.ask(f"{self.engine} volume rm --force {' '.join(f'{self.name}_{name}' for name in VOLUMES)}; rm -rf {self.folder}")
+            host.ask(f"{self.engine} volume rm --force {' '.join(f'{self.name}_{name}' for name in VOLUMES)}")
+            host.ask(f"rm -rf {self.folder} /var/lib/handover/parts/*/*{self.name}*")
 
     def other(self, host: hosts.Host) -> hosts.Host:
         return next(each for each in self.hosts if each is not host)
