@@ -339,6 +339,40 @@ def test_a_project_goes_as_one_wave_by_its_name():
     assert plan["done"] == [{"workload": "shop-web-1", "source": "node2"}]
 
 
+def bridged(host, *names, project="shop", on=("shop_default",), **more):
+    return of_docker(host, *names, project=project, bridges=list(on), **more)
+
+
+def test_a_host_is_emptied_of_those_on_one_bridge_of_a_project_as_a_wave():
+    node1 = bridged(bridged(of_docker(answer(), "alone", project="shop", bridges=[]), "db", on=["back"]), "web", on=["front", "back"])
+    node1 = bridged(bridged(node1, "cache", on=["front"]), "other", project="till", on=["back"])
+    answers = {"node1": node1, "node2": of_docker(answer(memory=7)), "node3": of_docker(answer(memory=9))}
+    plan = placement(answers, empty=["node1"])
+    waves = {move["workload"]: (move["wave"], move["beside"]) for move in plan["moves"]}
+    assert waves == {
+        "alone": ("", []), "cache": ("shop", ["db", "web"]), "db": ("shop", ["cache", "web"]), "web": ("shop", ["cache", "db"]), "other": ("", []),
+    }  # fmt: skip
+    assert len({there for name, (_from, there) in goes(plan).items() if name in ("db", "web", "cache")}) == 1
+    assert {move["wave"] for move in placement(answers, empty=["node1"], mode="offline")["moves"]} == {""}
+
+
+@pytest.mark.parametrize(
+    ("host", "more"),
+    [
+        (bridged(bridged(answer(), "db"), "web", running=False, state="exited"), {}),
+        (bridged(answer(sessions=[session("released", "db")]), "db", "web"), {}),
+        (bridged(answer(), "db", "web"), {"waves": {"first": ["web"]}}),
+        (bridged(answer(), "db", "web"), {"apart": {"halves": ["db", "web"]}}),
+        (bridged(answer(), "db", "web"), {"moves": [{"workload": "db", "to": "node2"}, {"workload": "web", "to": "node3"}], "empty": []}),
+        (bridged(bridged(answer(), "db"), "web", project="till"), {}),
+    ],
+)
+def test_these_on_one_bridge_go_each_alone(host, more):
+    plan = placement({"node1": host, "node2": of_docker(answer()), "node3": of_docker(answer())}, **{"empty": ["node1"], **more})
+    assert plan["problems"] == [] and sorted(goes(plan)) == ["db", "web"]
+    assert {move["wave"] for move in plan["moves"]} <= {"", "first"} and [move["beside"] for move in plan["moves"]] == [[], []]
+
+
 def parted(*names, running=True):
     """A project of podman-compose, as host_info has it of one of its hosts."""
     rows = answer(*names)["workloads"]
