@@ -10,6 +10,7 @@ import posixpath
 import typing as t
 
 from .inventory import COMPARED, INSPECT
+from .network_twin import definition
 
 Document = t.Mapping[str, t.Any]
 
@@ -68,7 +69,10 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[
                 "shared": driver in SHARED_DRIVERS,
                 "ip": asked.get("IPv4Address") or "",
                 "ip6": asked.get("IPv6Address") or "",
+                "own_ip": endpoint.get("IPAddress") or "",
+                "own_ip6": endpoint.get("GlobalIPv6Address") or "",
                 "mac": endpoint.get("MacAddress") or "",
+                "definition": definition(known[name]) if name in known else {},
             }
         )
     return found

@@ -45,10 +45,11 @@ INSPECT: dict[str, Row] = {
            "NetworkSettings.Networks.*.DriverOpts", "NetworkSettings.Networks.*.GwPriority"),
     **rows(CARRIED, "in the request for a macvlan; elsewhere the driver makes it", "NetworkSettings.Networks.*.MacAddress"),
     **rows(REFUSED, "connect it without --link", "NetworkSettings.Networks.*.Links", check="links"),
-    **rows(CARRIED, "fixed addresses are kept; a bridge gives another where none was asked for", "NetworkSettings.Networks.*.IPAddress",
+    **rows(CARRIED, "fixed addresses are kept; others on a bridge only live, as fixed ones", "NetworkSettings.Networks.*.IPAddress",
            "NetworkSettings.Networks.*.GlobalIPv6Address"),
-    **rows(SAME, "the network has the same driver and subnets on both hosts", "NetworkSettings.Networks.*.Gateway", "NetworkSettings.Networks.*.IPv6Gateway",
-           "NetworkSettings.Networks.*.IPPrefixLen", "NetworkSettings.Networks.*.GlobalIPv6PrefixLen", check="networks"),
+    **rows(SAME, "the network is the same on both hosts, or the move makes it there", "NetworkSettings.Networks.*.Gateway",
+           "NetworkSettings.Networks.*.IPv6Gateway", "NetworkSettings.Networks.*.IPPrefixLen", "NetworkSettings.Networks.*.GlobalIPv6PrefixLen",
+           check="networks"),
     **rows(ANEW, OF_THE_HOST, "NetworkSettings.Networks.*.NetworkID", "NetworkSettings.Networks.*.EndpointID"),
     **rows(ANEW, "Docker names the twin by its name and its own ID", "NetworkSettings.Networks.*.DNSNames"),
     **rows(REFUSED, "publish no port", "NetworkSettings.Ports", check="ports"),
@@ -117,8 +118,13 @@ STATE: dict[str, Row] = {
         CARRIED, _LIVE + ", as [of podman's containers](container-inventory.md); the same are refused, with the same names of checks", "files"
     ),
     "TCP connections over a macvlan or ipvlan": Row(CARRIED, _LIVE + ", with the address; the peers are told to wait, and that there is room again"),
-    "TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network", "connections"),
-    "an address that was not fixed": Row(REFUSED, "create it with --ip, or move it offline", "fixed_address"),
+    "TCP connections over a bridge, with a container that moves at the same moment": Row(CARRIED, _LIVE + " on both sides", "begun_elsewhere"),
+    "other TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network", "connections"),
+    "an address on a bridge that was not fixed": Row(CARRIED, "the twin has it as a fixed one; told", "addresses"),
+    "such an address on the default bridge, or on a network without a subnet of its own that others are on": Row(
+        REFUSED, "put it on a network with --subnet, or move it offline", "fixed_address"
+    ),
+    "such an address on a macvlan or ipvlan": Row(REFUSED, "create it with --ip, or move it offline", "networks"),
     "settings of its network namespace, routes, rules, tables of nftables": Row(CARRIED, "by the session, before the release, and compared"),
     "the processors that a thread is bound to": Row(
         CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"

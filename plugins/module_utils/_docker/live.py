@@ -10,7 +10,7 @@ import typing as t
 
 from .._core import move_checks
 from .._core.move import Move
-from . import gate
+from . import gate, networks
 
 OFFLINE_CURE = "or use migrate_mode=offline"
 # Docker keeps /dev/shm on the host then, where CRIU takes it for a part of the host.
@@ -55,17 +55,8 @@ def _shared_memory(move: Move) -> t.Iterator[str]:
         )
 
 
-def _fixed_address(move: Move) -> t.Iterator[str]:
-    """A running program and its peers know its address."""
-    for network in move.container["networks"]:
-        if not network["ip"] and not network["ip6"]:
-            yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: create it with `docker run --ip`, {3}".format(
-                move.workload, network["name"], move.destination, OFFLINE_CURE
-            )
-
-
 def _connections(move: Move) -> t.Iterator[str]:
-    yield from move_checks.connections(move, "put it on a macvlan or ipvlan network")
+    yield from move_checks.connections(move, "put it on a macvlan or ipvlan network", networks.carried(move))
 
 
 def _own_network(move: Move) -> t.Iterator[str]:
@@ -112,8 +103,8 @@ CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "user_namespace": _user_namespaces,
     "init": _init,
     "shared_memory": _shared_memory,
-    "fixed_address": _fixed_address,
     "connections": _connections,
+    "begun_elsewhere": networks.begun_elsewhere,
     "own_network": _own_network,
     "cgroups": _cgroups,
     "memory_options": _memory_by_itself,

@@ -11,10 +11,12 @@ import os
 import typing as t
 
 from .._core import host, units
+from .._core.parts import DOCKER_NETWORK, Parts
 from .._core.runtime import HandoverError, Runtime
-from . import facts as facts_of, gate
+from . import facts as facts_of, gate, recorded
 from .api import SOCKET, Docker
 from .inventory import unaccounted
+from .network_twin import definition
 from .twin import ANONYMOUS
 
 Document = t.Mapping[str, t.Any]
@@ -139,9 +141,12 @@ class Look:
                     "parent": (each.get("Options") or {}).get("parent") or "",
                     "mtu": facts_of.mtu_of(each),
                     "taken": _taken(each),
+                    "definition": definition(each),
+                    "claimed": Parts().claimed(DOCKER_NETWORK, each["Name"]),
                 }
                 for each in networks
             ],
+            "drawn_subnets": recorded.drawn_subnets(root, {each["Name"]: each["Id"] for each in networks}) if root else {},
             "images": [{"id": image["Id"], "names": image.get("RepoTags") or []} for image in images],
             "volumes": sorted(volume["Name"] for volume in volumes),
         }

@@ -13,10 +13,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core import bind_places
+from .._core.parts import DOCKER_NETWORK, Parts
 from .._core.runtime import HandoverError, Runtime
 from .._core.step import Step
 from . import facts as facts_of
 from .api import Docker
+from .surroundings import Surroundings
 from .twin import request
 
 Document = t.Mapping[str, t.Any]
@@ -56,26 +58,35 @@ class DockerWorkload:
             # Made by an earlier run, or by another program: only an equal of the source is accepted.
             self._verify(source, existing)
             return self._result(existing, [])
+        around = Surroundings(self.docker, self.name, self.reasons)
+        networks = around.missing(source["networks"], self.params["planned"])
         self.reasons += ["Docker has no volume named {0}".format(name) for name in missing]
         self.reasons.append("there is no container named {0}".format(self.name))
         if self.module.check_mode:
             return {"volumes": missing, "workload": {}}
-        body = request(source["inspect"], self._image(source["image"]), {network["name"]: network["driver"] for network in source["networks"]})
+        drivers = {network["name"]: network["driver"] for network in source["networks"]}
+        body = request(source["inspect"], self._image(source["image"]), drivers, self._kept())
         made: list[str] = []
         folders = (self.params["planned"] or {}).get("folders") or []
         try:
+            around.make(networks)
             bind_places.make(folders, source["mounts"])
             for name in missing:
                 volume = volumes[name]
                 self.docker.post("volumes", "create", body={"Name": name, "Driver": volume["driver"], "Labels": volume["labels"]})
                 made.append(name)
-            identifier = self.docker.post("containers", "create", body=body, name=self.name)["Id"]
-            inspect = self.docker.inspect(identifier) or {}
+            inspect = self.docker.inspect(around.create(body)) or {}
             self._verify(source, inspect)
         except HandoverError:
             self._undo(made, folders)
+            with contextlib.suppress(HandoverError):
+                around.withdraw([network["name"] for network in networks])
             raise
         return self._result(inspect, made)
+
+    def _kept(self) -> t.Mapping[str, t.Mapping[str, str]]:
+        """By network, the addresses that it keeps though none was asked for."""
+        return (self.params["planned"] or {}).get("addresses") or {}
 
     def _image(self, image: Document) -> str:
         """How to call the image here: by its name where that means the same image, else by its ID."""
@@ -108,6 +119,13 @@ class DockerWorkload:
                     self.name, difference[0], json.dumps(difference[1]), json.dumps(difference[2])
                 )
             )
+        endpoints = (inspect.get("NetworkSettings") or {}).get("Networks") or {}
+        for name, kept in self._kept().items():
+            asked = endpoints[name].get("IPAMConfig") or {}
+            if not kept.items() <= asked.items():
+                raise HandoverError(
+                    "{0} would not keep {1} on the network {2} here: remove it here, and move it again".format(self.name, " and ".join(kept.values()), name)
+                )
 
     def _result(self, inspect: Document, volumes: list[str]) -> dict[str, t.Any]:
         return {"volumes": volumes, "workload": {"exists": True, "held": False, **facts_of.facts_of(inspect, self.docker.networks())}}
@@ -138,7 +156,12 @@ class DockerWorkload:
 
     def _settle(self) -> dict[str, t.Any]:
         """The helper puts the policy back as soon as the workload runs, and lets it run where that fails; here it is a failure."""
+        # What was made for the move is this host's from now on.
+        if not self.module.check_mode:
+            Parts().keep(self.name, (DOCKER_NETWORK,))
         existing, wanted = self._here(), self.params["restart_policy"]
+        if not wanted:
+            return {}
         if existing is None:
             raise HandoverError("there is no container named {0} on this host, so its restart policy cannot be {1}".format(self.name, wanted))
         found = facts_of.restart_policy(existing)
@@ -182,6 +205,7 @@ class DockerWorkload:
             self.docker.delete("volumes", name)
         bind_places.put_aside(self.params["aside"])
         bind_places.remove(self.params["folders"])
+        Surroundings(self.docker, self.name, self.reasons).withdraw(self.params["around"].get("networks") or ())
         return {}
 
 
@@ -196,6 +220,8 @@ STEP = Step(
                 "made": {"type": "bool", "required": True},
                 "volumes": {"type": "list", "elements": "str", "required": True},
                 "folders": {"type": "list", "elements": "str", "default": []},
+                "addresses": {"type": "dict"},
+                "networks": {"type": "list", "elements": "str", "default": []},
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
             },
         },
@@ -206,9 +232,14 @@ STEP = Step(
         "members": {"type": "list", "elements": "str", "default": []},
         "pods": {"type": "list", "elements": "str", "default": []},
         "beside": {"type": "list", "elements": "str", "default": []},
-        "around": {"type": "dict", "default": {}},
+        "requires": {"type": "list", "elements": "str", "default": []},
+        "around": {
+            "type": "dict",
+            "default": {},
+            "options": {"networks": {"type": "list", "elements": "str", "default": []}, "pods": {"type": "list", "elements": "str", "default": []}},
+        },
         "timeout": {"type": "int", "default": 120},
     },
-    required_if=[("state", "prepared", ["source"]), ("state", "settled", ["restart_policy"])],
+    required_if=[("state", "prepared", ["source"])],
     run=lambda module: DockerWorkload(module).run(),
 )

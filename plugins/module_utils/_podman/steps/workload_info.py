@@ -48,11 +48,14 @@ class WorkloadInfo:
             brief = self._brief_group(members) if members else self._brief(found, containers)
             brief["conmon_gone"] = brief["running"] and not members and container_facts.unattended(brief["id"])
             return {"changed": False, "workload": brief, "sessions": self.look.sessions(), "problems": self.problems}
+        # First: a network that another move makes meanwhile is known before its addresses are.
+        offered = self.look.host()
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
         images, volumes = (self._ask_once(question) if self.has_podman else [] for question in (self.podman.images, self.podman.volumes))
         grammars = self._ask_once(self.podman.grammars) if self.has_podman else []
-        return {"changed": False, "workload": found, "host": self.look.facts(containers, networks, images, volumes, grammars), "problems": self.problems}
+        offered.update(podman=self.look.engine(containers, networks, images, volumes, grammars))
+        return {"changed": False, "workload": found, "host": offered, "problems": self.problems}
 
     def _ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
         """The answer, or the default; the reason is kept."""

@@ -43,7 +43,7 @@ class Look:
             if has_podman else ([], [], [], [])
         )  # fmt: skip
         offer = HostOffer(self.runtime, self.podman, {"images": IMAGE_ROOT, "sessions": ROOT}, self._ask)
-        host = offer.facts(containers, networks, images, volumes, ())
+        host = {**offer.host(), "podman": offer.engine(containers, networks, images, volumes, ())}
         host["cgroup"] = 2 if os.path.exists(_CONTROLLERS) else 1
         host["controllers"] = read_text(_CONTROLLERS).split() if host["cgroup"] == 2 else os.listdir("/sys/fs/cgroup")
         return {

@@ -22,7 +22,7 @@ def inspect():
 
 
 def made(inspect, **drivers):
-    return twin.request(inspect, "shop:1", drivers or {"lan": "macvlan"})
+    return twin.request(inspect, "shop:1", drivers or {"lan": "macvlan"}, {})
 
 
 def test_the_twin_is_the_source_without_a_restart_policy(inspect):
@@ -53,6 +53,12 @@ def test_a_macvlan_keeps_its_hardware_address(inspect, driver, kept):
     endpoint = made(inspect, lan=driver)["NetworkingConfig"]["EndpointsConfig"]["lan"]
     assert endpoint["IPAMConfig"] == {"IPv4Address": "192.0.2.20"}
     assert ("MacAddress" in endpoint) == kept
+
+
+def test_an_address_that_was_drawn_is_asked_for_beside_those_that_were(inspect):
+    asked = twin.request(inspect, "shop:1", {}, {"lan": {"IPv6Address": "fd00::3"}})["NetworkingConfig"]["EndpointsConfig"]["lan"]["IPAMConfig"]
+    assert asked == {"IPv4Address": "192.0.2.20", "IPv6Address": "fd00::3"}
+    assert inspect == LEDGER
 
 
 def test_the_own_id_is_no_alias_of_the_twin(inspect):

@@ -329,6 +329,9 @@ def test_one_of_a_project_moves_beside_the_others(facts):
     facts.there["host"]["podman"]["containers"] = [{"name": "db", "id": "3", "state": "created", "pod": "pod_trade", "project": "trade"}]
     assert facts.sentences() == []
     assert preflight.twin(facts.plan())["networks"] == []
+    # Of one that is on its way yet: the last of them that is taken back removes the network.
+    facts.there["host"]["podman"]["networks"][-1] = {**BRIDGE, "claimed": True}
+    assert facts.sentences() == [] and preflight.twin(facts.plan())["networks"] == ["trade_default"]
 
 
 # A pod that cannot move live, and why.
