@@ -72,7 +72,11 @@ func mayCreate(ctx context.Context, words []string, root, runDir string) error {
 	if err != nil {
 		return err
 	}
-	return recovery.MayCreate(ctx, root, runDir, &recovery.OCIState{Bundle: bundle})
+	state := &recovery.OCIState{Bundle: bundle}
+	if err := recovery.MayCreate(ctx, root, runDir, state); err != nil {
+		return err
+	}
+	return recovery.BringAddresses(root, runDir, state)
 }
 
 // restoring are the words with which runc restores a container, and the folder in front of
@@ -89,7 +93,11 @@ func restoring(ctx context.Context, words []string, root, runDir string) (change
 		return nil, "", err
 	}
 	if spec == nil { // an operator's own
-		return words, "", recovery.MayStart(ctx, root, runDir, &recovery.OCIState{Bundle: bundle, Restores: true})
+		state := &recovery.OCIState{Bundle: bundle, Restores: true}
+		if err := recovery.MayStart(ctx, root, runDir, state); err != nil {
+			return nil, "", err
+		}
+		return words, "", recovery.BringAddresses(root, runDir, state)
 	}
 	r := spec.Hooks.Restore
 	return restoreWords(words, r.Gate, filepath.Dir(r.Log)), r.Hold, enterFirst(filepath.Join(bundle, "config.json"))
