@@ -75,6 +75,10 @@ options:
         type: list
         elements: str
         default: []
+      addresses:
+        description:
+          - By network, the addresses that it keeps though none was asked for, as Docker's API takes them.
+        type: dict
       secrets:
         description:
           - Of no meaning for Docker.

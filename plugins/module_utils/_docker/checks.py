@@ -16,7 +16,7 @@ from .._core import bind_checks, move_checks
 from .._core.bind_rules import carried, is_bind
 from .._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
 from .._core.move_checks import Need
-from . import gate, inventory, live as of_live, networks
+from . import gate, inventory, kept_addresses, live as of_live, networks, ports
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -253,6 +253,8 @@ CHECKS: dict[str, Check] = {
     "arch": _arch,
     "space": _space,
     **networks.CHECKS,
+    "fixed_address": kept_addresses.fixed_address,
+    **ports.CHECKS,
     "docker_version": _version,
     "runtime": _runtime,
     "pcopy": move_checks.pcopy,
@@ -285,6 +287,7 @@ def twin(move: Move) -> dict[str, t.Any]:
         "volumes": sorted(volume["name"] for volume in move.directories if volume["name"] not in docker["volumes"]),
         "folders": bind_checks.folders(move),
         "secrets": [],
+        "addresses": kept_addresses.in_request(move),
     }
 
 
@@ -297,6 +300,7 @@ def examine(move: Move, ignore: t.Container[str] = (), live: t.Mapping[str, Chec
     if found:
         return found, ignored
     asked = {**CHECKS, **(live if moves_live else {})}
+    move = kept_addresses.kept(move) if moves_live else move
     every = [Finding(name, sentence) for name, check in asked.items() for sentence in check(move)]
     for key in move.container.get("unaccounted", []):
         name = UNACCOUNTED + key

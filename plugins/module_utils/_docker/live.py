@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import move_checks
+from .._core import floating, move_checks
 from .._core.move import Move
 from . import gate
 
@@ -62,17 +62,19 @@ def _shared_memory(move: Move) -> t.Iterator[str]:
         )
 
 
-def _fixed_address(move: Move) -> t.Iterator[str]:
-    """A running program and its peers know its address."""
-    for network in move.container["networks"]:
-        if not network["ip"] and not network["ip6"]:
-            yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: create it with `docker run --ip`, {3}".format(
-                move.workload, network["name"], move.destination, OFFLINE_CURE
-            )
-
-
 def _connections(move: Move) -> t.Iterator[str]:
-    yield from move_checks.connections(move, "put it on a macvlan or ipvlan network")
+    cure = "put it on a macvlan or ipvlan network, or publish its ports on an address that floats ({0})".format(floating.OPTION)
+    yield from move_checks.connections(move, cure, floating.carried(move))
+
+
+def _drawn_ports(move: Move) -> t.Iterator[str]:
+    """Clients of a program that runs on know the port that it has now."""
+    if move.container["drawn_ports"]:
+        yield (
+            "{0} publishes {1} on a port of {2} that Docker draws at each start, and would have another on {3}: publish it on a port of your choice, {4}".format(
+                move.workload, ", ".join(move.container["drawn_ports"]), move.source, move.destination, OFFLINE_CURE
+            )
+        )
 
 
 def _own_network(move: Move) -> t.Iterator[str]:
@@ -120,7 +122,7 @@ CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "terminal": _terminal,
     "init": _init,
     "shared_memory": _shared_memory,
-    "fixed_address": _fixed_address,
+    "drawn_ports": _drawn_ports,
     "connections": _connections,
     "own_network": _own_network,
     "cgroups": _cgroups,

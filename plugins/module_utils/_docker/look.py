@@ -12,7 +12,7 @@ import typing as t
 
 from .._core import host
 from .._core.runtime import HandoverError, Runtime
-from . import facts as facts_of, gate
+from . import facts as facts_of, gate, recorded
 from .api import SOCKET, Docker
 from .inventory import unaccounted
 from .twin import ANONYMOUS
@@ -76,9 +76,11 @@ class Look:
         known = {volume["Name"]: volume for volume in volumes}
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, known.get(mount["name"]), containers, facts["id"]))
+        others = self._others(containers, inspect["Id"])
         facts.update(
             unaccounted=unaccounted(inspect),
-            required_by=facts_of.needed_by(inspect, self._others(containers, inspect["Id"])),
+            required_by=facts_of.needed_by(inspect, others),
+            beside=[{"name": each["Name"].lstrip("/"), "published_on": facts_of.published_on(each)} for each in others],
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             memory=0,
         )
@@ -135,6 +137,7 @@ class Look:
                 }
                 for each in networks
             ],
+            "drawn_subnets": recorded.drawn_subnets(root, {each["Name"]: each["Id"] for each in networks}) if root else {},
             "images": [{"id": image["Id"], "names": image.get("RepoTags") or []} for image in images],
             "volumes": sorted(volume["Name"] for volume in volumes),
         }

@@ -15,11 +15,15 @@ import os
 import re
 import typing as t
 
+from .._core.host import read_text
 from .._core.runtime import HandoverError, Runtime
 
 SETTINGS = "/etc/docker/daemon.json"
 DATA_ROOT = "/var/lib/docker"
 SNAP_ROOT = "/var/snap/docker/common/var-lib-docker"
+# Docker's record of its networks, under its data root.
+NETWORKS = "network/files/local-kv.db"
+_DRAWN = re.compile(r'"ipamV([46])Config":"\[\{\\"PreferredPool\\":\\"\\"')
 UNIT = "docker.service"
 # Under either name the daemon runs.
 UNITS = (UNIT, "snap.docker.dockerd.service")
@@ -55,4 +59,19 @@ def _read(path: str) -> dict[str, t.Any]:
         raise HandoverError(f"it is not known which paths Docker's containers mount, since {path} cannot be read ({exc}): mend it, or remove Docker") from exc
     if not isinstance(found, dict):
         raise HandoverError(f"it is not known which paths Docker's containers mount, since {path} holds no object: mend it, or remove Docker")
+    return found
+
+
+def drawn_subnets(root: str, identifiers: t.Mapping[str, str]) -> dict[str, list[str]]:
+    """By name of a network, the versions of IP in which Docker has drawn its subnet, which the API does not tell. A record of another form says nothing.
+
+    There are old pages in it, too; what was given to a network never changes.
+    """
+    text = read_text(os.path.join(root, NETWORKS))
+    found = {}
+    for name, identifier in identifiers.items():
+        record = re.search(r'"id":"{0}"(.{{0,20000}}?)"name":"{1}"'.format(re.escape(identifier), re.escape(name)), text, re.DOTALL)
+        drawn = _DRAWN.findall(record.group(1)) if record else []
+        if drawn:
+            found[name] = sorted(drawn)
     return found

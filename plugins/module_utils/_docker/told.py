@@ -11,6 +11,7 @@ import typing as t
 from .._core import bind_checks, tmpfs_checks
 from .._core.move import Move
 from .._core.sizes import format_size
+from . import kept_addresses, ports
 
 
 def _log(move: Move) -> t.Iterator[str]:
@@ -38,7 +39,8 @@ def _stopped(move: Move) -> t.Iterator[str]:
 
 
 def _addresses(move: Move) -> t.Iterator[str]:
-    for network in move.container["networks"]:
+    yield from kept_addresses.told(move)
+    for network in move.container["networks"] if not (move.live and move.container["running"]) else []:
         if not network["shared"] and not network["ip"] and not network["ip6"]:
             yield "{0} gets another address on the network {1}, as at any start".format(move.workload, network["name"])
 
@@ -49,6 +51,7 @@ TOLD: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "log": _log,
     "stopped": _stopped,
     "addresses": _addresses,
+    "ports": ports.told,
     "tmpfs": tmpfs_checks.told,
 }
 

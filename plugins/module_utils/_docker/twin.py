@@ -16,8 +16,9 @@ from .facts import NO_NETWORKS, SHORT_ID, Document
 ANONYMOUS = "com.docker.volume.anonymous"
 
 
-def request(inspect: Document, image: str, drivers: t.Mapping[str, str]) -> dict[str, t.Any]:
-    """The body of POST /containers/create. `image` is the image's name or ID here, `drivers` those of the networks by name."""
+def request(inspect: Document, image: str, drivers: t.Mapping[str, str], addresses: t.Mapping[str, t.Mapping[str, str]]) -> dict[str, t.Any]:
+    """The body of POST /containers/create. `image` is the image's name or ID here, `drivers` those of the networks by name, `addresses` those that
+    it keeps on them though none was asked for."""
     config = copy.deepcopy(dict(inspect.get("Config") or {}))
     config.pop("MacAddress", None)
     host = copy.deepcopy(dict(inspect.get("HostConfig") or {}))
@@ -27,6 +28,8 @@ def request(inspect: Document, image: str, drivers: t.Mapping[str, str]) -> dict
     _name_volumes(host, inspect.get("Mounts") or [])
     connected = ((inspect.get("NetworkSettings") or {}).get("Networks") or {}).items()
     endpoints = {name: _endpoint(each, inspect["Id"], drivers.get(name, "")) for name, each in connected if name not in NO_NETWORKS}
+    for name, kept in addresses.items():
+        endpoints[name]["IPAMConfig"] = {**endpoints[name].get("IPAMConfig", {}), **kept}
     return {**config, "Image": image, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": endpoints}}
 
 

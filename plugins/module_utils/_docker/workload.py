@@ -60,7 +60,8 @@ class DockerWorkload:
         self.reasons.append("there is no container named {0}".format(self.name))
         if self.module.check_mode:
             return {"volumes": missing, "workload": {}}
-        body = request(source["inspect"], self._image(source["image"]), {network["name"]: network["driver"] for network in source["networks"]})
+        drivers = {network["name"]: network["driver"] for network in source["networks"]}
+        body = request(source["inspect"], self._image(source["image"]), drivers, self._kept())
         made: list[str] = []
         folders = (self.params["planned"] or {}).get("folders") or []
         try:
@@ -76,6 +77,10 @@ class DockerWorkload:
             self._undo(made, folders)
             raise
         return self._result(inspect, made)
+
+    def _kept(self) -> t.Mapping[str, t.Mapping[str, str]]:
+        """By network, the addresses that it keeps though none was asked for."""
+        return (self.params["planned"] or {}).get("addresses") or {}
 
     def _image(self, image: Document) -> str:
         """How to call the image here: by its name where that means the same image, else by its ID."""
@@ -108,6 +113,13 @@ class DockerWorkload:
                     self.name, difference[0], json.dumps(difference[1]), json.dumps(difference[2])
                 )
             )
+        endpoints = (inspect.get("NetworkSettings") or {}).get("Networks") or {}
+        for name, kept in self._kept().items():
+            asked = endpoints[name].get("IPAMConfig") or {}
+            if not kept.items() <= asked.items():
+                raise HandoverError(
+                    "{0} would not keep {1} on the network {2} here: remove it here, and move it again".format(self.name, " and ".join(kept.values()), name)
+                )
 
     def _result(self, inspect: Document, volumes: list[str]) -> dict[str, t.Any]:
         return {"volumes": volumes, "workload": {"exists": True, "held": False, **facts_of.facts_of(inspect, self.docker.networks())}}
@@ -196,6 +208,7 @@ STEP = Step(
                 "made": {"type": "bool", "required": True},
                 "volumes": {"type": "list", "elements": "str", "required": True},
                 "folders": {"type": "list", "elements": "str", "default": []},
+                "addresses": {"type": "dict"},
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
             },
         },

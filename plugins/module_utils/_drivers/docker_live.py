@@ -15,7 +15,7 @@ import os
 import re
 import typing as t
 
-from .._core import host
+from .._core import floating_look, host
 from .._core.move import Move
 from .._core.runtime import HandoverError, Runtime
 from .._docker.live import CHECKS as OF_DOCKER, OFFLINE_CURE
@@ -91,6 +91,7 @@ def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t
         "entered": entered,
         "huge_pages": container_facts.huge_pages(found.pids),
         "connections": host.connections(pid),
+        "peers": floating_look.peers(host.established(pid)) if any(port["host_ip"] for port in facts["ports"]) else [],
         "multicast": task_facts.multicast_groups(pid),
         "cgroup": cgroup,
         "divided": host.divided_cgroup(pid, identifier, cgroup),

@@ -1,0 +1,69 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The addresses that a container keeps.
+
+Docker gives a container on a bridge another address at each start, unless one was asked for. One that moves live keeps what it has: its twin asks for
+that, as `docker run --ip` does, and so does the container from then on. Docker fixes addresses only in a subnet that was given to a network.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import replace
+
+from .._core.move import Facts, Move
+from .live import OFFLINE_CURE
+
+# Its subnet may be given, and it fixes no address all the same.
+DEFAULT_BRIDGE = "bridge"
+
+_CURE = "put it on a network made by `docker network create --subnet`"
+_FAMILIES = (("4", "ip", "own_ip", "IPv4Address"), ("6", "ip6", "own_ip6", "IPv6Address"))
+
+
+def kept(move: Move) -> Move:
+    """A live move, whose container has its addresses on bridges as those that it keeps."""
+    networks = [{**network, **_asked(network)} for network in move.container["networks"]]
+    return replace(move, here={**move.here, "workload": {**move.container, "networks": networks}})
+
+
+def _asked(network: Facts) -> dict[str, str]:
+    """The addresses on a bridge for which the twin asks beside those that were asked for."""
+    if network["shared"] or network["name"] == DEFAULT_BRIDGE:
+        return {}
+    return {asked: network[own] for _version, asked, own, _key in _FAMILIES if network[own] and not network[asked]}
+
+
+def in_request(move: Move) -> dict[str, dict[str, str]]:
+    """By network, the addresses for which the twin asks in addition, as Docker's API takes them."""
+    if not (move.live and move.container["running"]):
+        return {}
+    keys = {asked: key for _version, asked, _own, key in _FAMILIES}
+    found = {network["name"]: {keys[name]: address for name, address in _asked(network).items()} for network in move.container["networks"]}
+    return {name: addresses for name, addresses in found.items() if addresses}
+
+
+def fixed_address(move: Move) -> t.Iterator[str]:
+    """Networks on which it cannot keep its address. A running program and its peers know that."""
+    drawn = move.there["host"]["docker"].get("drawn_subnets", {})
+    for network in move.container["networks"]:
+        if move.live and move.container["running"] and not (network["ip"] or network["ip6"]):
+            yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: {3}, {4}".format(
+                move.workload, network["name"], move.destination, _CURE if network["name"] == DEFAULT_BRIDGE else "create it with `docker run --ip`", OFFLINE_CURE
+            )
+        for version, asked, _own, _key in _FAMILIES:
+            if network[asked] and version in drawn.get(network["name"], ()):
+                yield (
+                    "{0} keeps the address {1}, and Docker on {2} fixes none in the IPv{3} subnet of its network {4}, which it has drawn itself: make that "
+                    "network anew there, with the same subnet by `docker network create --subnet`".format(
+                        move.workload, network[asked], move.destination, version, network["name"]
+                    )
+                )
+
+
+def told(move: Move) -> t.Iterator[str]:
+    """The addresses that become fixed ones."""
+    for name, addresses in in_request(move).items():
+        yield "{0} keeps {1} on the network {2}, from now on as by `docker run --ip`".format(move.workload, " and ".join(addresses.values()), name)
