@@ -19,7 +19,7 @@ from .live import OFFLINE_CURE
 # Its subnet may be given, and it fixes no address all the same.
 DEFAULT_BRIDGE = "bridge"
 
-_CURE = "put it on a network made by `docker network create --subnet`"
+_ANOTHER_NETWORK = "put it on a network made by `docker network create --subnet`"
 _FAMILIES = (("4", "ip", "own_ip", "IPv4Address"), ("6", "ip6", "own_ip6", "IPv6Address"))
 
 
@@ -50,8 +50,9 @@ def fixed_address(move: Move) -> t.Iterator[str]:
     drawn = move.there["host"]["docker"].get("drawn_subnets", {})
     for network in move.container["networks"]:
         if move.live and move.container["running"] and not (network["ip"] or network["ip6"]):
+            cure = _ANOTHER_NETWORK if network["name"] == DEFAULT_BRIDGE else "create it with `docker run --ip`"
             yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: {3}, {4}".format(
-                move.workload, network["name"], move.destination, _CURE if network["name"] == DEFAULT_BRIDGE else "create it with `docker run --ip`", OFFLINE_CURE
+                move.workload, network["name"], move.destination, cure, OFFLINE_CURE
             )
         for version, asked, _own, _key in _FAMILIES:
             if network[asked] and version in drawn.get(network["name"], ()):

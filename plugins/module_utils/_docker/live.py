@@ -71,7 +71,8 @@ def _drawn_ports(move: Move) -> t.Iterator[str]:
     """Clients of a program that runs on know the port that it has now."""
     if move.container["drawn_ports"]:
         yield (
-            "{0} publishes {1} on a port of {2} that Docker draws at each start, and would have another on {3}: publish it on a port of your choice, {4}".format(
+            "{0} publishes {1} on a port of {2} that Docker draws at each start, and would have another on {3}: "
+            "publish it on a port of your choice, {4}".format(
                 move.workload, ", ".join(move.container["drawn_ports"]), move.source, move.destination, OFFLINE_CURE
             )
         )

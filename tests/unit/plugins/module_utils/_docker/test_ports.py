@@ -55,7 +55,8 @@ def move():
     port = {"container_port": 80, "protocol": "tcp", "host_port": "8080", "host_ip": FLOATS}
     network = {"name": "inner", "driver": "bridge", "shared": False, "subnets": ["10.98.0.0/24"], "ip": "10.98.0.2", "ip6": ""}
     shop = {
-        "exists": True, "held": False, "running": True, "name": "shop", "ports": [port], "networks": [network], "connections": {"10.98.0.2": 2}, "drawn_ports": [],
+        "exists": True, "held": False, "running": True, "name": "shop", "ports": [port], "networks": [network], "drawn_ports": [],
+        "connections": {"10.98.0.2": 2},
         "peers": [{"address": "10.98.0.2", "port": 80, "peer": "192.0.2.99", "count": 2}],
     }  # fmt: skip
     host = {"addresses": [{"address": "192.0.2.1", "prefix": 24, "interface": "eno1"}]}
@@ -72,4 +73,5 @@ def test_connections_through_a_floating_address_live_on(move):
 def test_a_port_that_is_drawn_again_is_told(move):
     move.container["drawn_ports"] = ["80/tcp"]
     assert list(ports.told(move)) == []
-    assert list(ports.told(dataclasses.replace(move, mode="offline"))) == ["shop publishes 80/tcp on another port of node2, which Docker draws as at any start: see `docker port shop` there"]
+    (sentence,) = ports.told(dataclasses.replace(move, mode="offline"))
+    assert sentence == "shop publishes 80/tcp on another port of node2, which Docker draws as at any start: see `docker port shop` there"
