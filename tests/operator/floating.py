@@ -58,7 +58,8 @@ class Engine(t.NamedTuple):
 PODMAN = Engine(
     "podman", FAMILIES, "--disable-dns --subnet 10.98.7.0/24 --ipv6 --subnet fd98:7::/64", "--network {network}:ip=10.98.7.{number},ip6=fd98:7::{number}", {}
 )
-DOCKER = Engine("docker", FAMILIES[:1], "--subnet 10.98.{number}.0/24", "--network {network}", {"handover_driver": "docker", "handover_ignore_checks": ["clock"]})
+AS_DOCKER = {"handover_driver": "docker", "handover_ignore_checks": ["clock"]}
+DOCKER = Engine("docker", FAMILIES[:1], "--subnet 10.98.{number}.0/24", "--network {network}", AS_DOCKER)
 
 
 class Floating:
@@ -105,12 +106,13 @@ class Floating:
         published = [f"--publish '{f'[{address}]' if ':' in address else address}:{PORT}:7000'" for address in self.addresses]
         options = f"{self.engine.run.format(network=NETWORK, number=number)} {' '.join(published)}"
         self.run(self.names[0], f"{command} run --detach --name {NAME} {options} --stop-signal 9 {IMAGE} nc -ll -p 7000 -e cat")
-        self.inner = [address for address in self.within(self.names[0]) if address]
+        self.inner = self.within(self.names[0])
 
     def within(self, name: str) -> list[str]:
         """The addresses that it has on its network there."""
-        endpoint = f"index .NetworkSettings.Networks \"{NETWORK}\""
-        return self.run(name, f"{self.engine.command} inspect --format '{{{{with {endpoint}}}}}{{{{.IPAddress}}}} {{{{.GlobalIPv6Address}}}}{{{{end}}}}' {NAME}").split()
+        (container,) = json.loads(self.run(name, f"{self.engine.command} inspect {NAME}"))
+        endpoint = container["NetworkSettings"]["Networks"][NETWORK]
+        return [endpoint[key] for key in ("IPAddress", "GlobalIPv6Address") if endpoint[key]]
 
     def remove(self) -> None:
         self.end()
@@ -152,8 +154,8 @@ class Floating:
         whole = {"handover_workload": NAME, "handover_source": here, "handover_destination": self.other(here)}
         return {**whole, "handover_floating_addresses": self.addresses, **self.engine.asked}
 
-    def move(self, here: str, **more: t.Any) -> tuple[int, str]:
-        return self.operator.play("migrate", **{**self.asked(here), **more})
+    def move(self, here: str, *words: str, **more: t.Any) -> tuple[int, str]:
+        return self.operator.play("migrate", *words, **{**self.asked(here), **more})
 
     def moved(self, here: str, **more: t.Any) -> str:
         """Moves it, and is the host that it has come to."""

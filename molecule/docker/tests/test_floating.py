@@ -68,7 +68,7 @@ def floating() -> t.Iterator[Floating]:
 
 def test_an_address_that_does_not_float_and_the_connections_to_it_are_refused(floating: Floating) -> None:
     here, there = floating.names
-    status, text = floating.move(here, handover_floating_addresses=[])
+    status, text = floating.move(here, "--check", handover_floating_addresses=[])
     assert status != 0
     assert f"publishes port {PORT}/tcp on {floating.addresses[0]}, an address of {here} that {there} does not have" in text
     assert f"{NAME} has 1 TCP connection open over the network {NETWORK}" in text, text[-4000:]

@@ -40,7 +40,7 @@ def floating(hosts: Hosts) -> t.Iterator[Floating]:
 
 
 def test_ports_on_an_address_that_does_not_float_are_refused(floating: Floating) -> None:
-    status, text = floating.operator.play("migrate", "--check", handover_workload=NAME, handover_source=floating.names[0], handover_destination=floating.names[1])
+    status, text = floating.move(floating.names[0], "--check", handover_floating_addresses=[])
     assert status != 0
     assert f"publishes port {PORT}/tcp on {floating.addresses[0]}, an address of {floating.names[0]} that {floating.names[1]} does not have" in said(text)
     assert re.search(rf"{NAME} has 2 TCP connections open over the network {NETWORK}", said(text)), text[-4000:]
