@@ -10,12 +10,13 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import kept_addresses as kept
 
-INNER = {"name": "inner", "shared": False, "ip": "", "ip6": "", "own_ip": "10.98.0.2", "own_ip6": "fd98::2"}
+INNER = {"name": "inner", "shared": False, "subnets": ["10.98.0.0/24"], "ip": "", "ip6": "", "own_ip": "10.98.0.2", "own_ip6": "fd98::2"}
 
 
 def move(network, mode="live", drawn=None, running=True):
     here = {"workload": {"running": running, "networks": [network]}, "host": {}}
-    return Move("shop", "node1", "node2", mode, here, {"host": {"docker": {"drawn_subnets": drawn or {}}}})
+    docker = {"drawn_subnets": drawn or {}, "networks": [INNER, {**INNER, "name": "bridge"}]}
+    return Move("shop", "node1", "node2", mode, here, {"host": {"docker": docker}})
 
 
 def test_it_keeps_what_it_has():
@@ -58,3 +59,4 @@ def test_a_network_that_docker_gave_a_subnet_fixes_none(mode):
     (sentence,) = kept.fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["4"]}))
     assert sentence.startswith("shop keeps the address 10.98.0.2, and Docker on node2 fixes none in the IPv4 subnet of its network inner, which it has drawn")
     assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["6"], "other": ["4"]}))) == []
+    assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2", "subnets": ["10.99.0.0/24"]}, mode, {"inner": ["4"]}))) == []  # they differ
