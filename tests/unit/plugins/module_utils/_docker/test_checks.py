@@ -269,6 +269,17 @@ def test_a_tmpfs_of_one_that_moves_live_is_carried_or_told(world):
     ]
 
 
+def test_a_live_move_is_looked_at_with_the_addresses_that_it_keeps(world):
+    world["mode"] = "live"
+    world["here"]["workload"].update(pids=[7])
+    world["here"]["workload"]["networks"][0].update(shared=False, ip="", own_ip="192.0.2.77")
+    world["there"]["host"]["docker"]["networks"][0]["taken"] = [{"address": "192.0.2.77", "container": "web"}]
+    assert [finding.check for finding in checks.examine(move(world))[0]] == ["addresses"]
+    assert checks.twin(move(world))["addresses"] == {"lan": {"IPv4Address": "192.0.2.77"}}
+    world["mode"] = "offline"
+    assert checks.examine(move(world))[0] == [] and checks.twin(move(world))["addresses"] == {}
+
+
 def test_those_that_were_made_with_something_of_it_are_found():
     ledger = {"Id": "abcdef0123456789", "Name": "/ledger", "HostConfig": {"PidMode": "container:ledger"}}
     others = [
