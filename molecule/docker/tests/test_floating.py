@@ -84,7 +84,7 @@ def test_a_connection_lives_through_moves_there_and_back(floating: Floating) -> 
 
 
 @in_turn(0)
-def test_a_move_killed_before_the_release_is_rolled_back(floating: Floating) -> None:
+def test_a_release_of_which_the_destination_has_not_heard_gives_the_address_back(floating: Floating) -> None:
     here = floating.home()
     floating.begin()
     floating.killed(here, "source", "released")
