@@ -10,7 +10,6 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import kept_addresses as kept
 
-fixed_address = kept.CHECKS["fixed_address"]
 INNER = {"name": "inner", "shared": False, "subnets": ["10.98.0.0/24"], "ip": "", "ip6": "", "own_ip": "10.98.0.2", "own_ip6": "fd98::2"}
 
 
@@ -26,7 +25,7 @@ def test_it_keeps_what_it_has():
     (network,) = kept.kept(plan).container["networks"]
     assert (network["ip"], network["ip6"]) == ("10.98.0.2", "fd98::2")
     assert list(kept.told(plan)) == ["shop keeps 10.98.0.2 and fd98::2 on the network inner, from now on as by `docker run --ip`"]
-    assert list(fixed_address(kept.kept(plan))) == []
+    assert list(kept.fixed_address(kept.kept(plan))) == []
 
 
 def test_what_is_fixed_is_asked_for_in_any_case():
@@ -45,19 +44,19 @@ def test_else_it_asks_for_none(network, more):
 
 
 def test_the_default_bridge_fixes_none():
-    (sentence,) = fixed_address(kept.kept(move({**INNER, "name": "bridge"})))
+    (sentence,) = kept.fixed_address(kept.kept(move({**INNER, "name": "bridge"})))
     assert sentence == (
         "shop has no fixed address on the network bridge, and would get another on node2 while it runs: put it on a network made by "
         "`docker network create --subnet`, or use migrate_mode=offline"
     )
-    (sentence,) = fixed_address(kept.kept(move({**INNER, "shared": True})))
+    (sentence,) = kept.fixed_address(kept.kept(move({**INNER, "shared": True})))
     assert "create it with `docker run --ip`, or use migrate_mode=offline" in sentence
-    assert list(fixed_address(move({**INNER, "name": "bridge"}, "offline"))) == []
+    assert list(kept.fixed_address(move({**INNER, "name": "bridge"}, "offline"))) == []
 
 
 @pytest.mark.parametrize("mode", ["live", "offline"])
 def test_a_network_that_docker_gave_a_subnet_fixes_none(mode):
-    (sentence,) = fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["4"]}))
+    (sentence,) = kept.fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["4"]}))
     assert sentence.startswith("shop keeps the address 10.98.0.2, and Docker on node2 fixes none in the IPv4 subnet of its network inner, which it has drawn")
-    assert list(fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["6"], "other": ["4"]}))) == []
-    assert list(fixed_address(move({**INNER, "ip": "10.98.0.2", "subnets": ["10.99.0.0/24"]}, mode, {"inner": ["4"]}))) == []  # they differ
+    assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["6"], "other": ["4"]}))) == []
+    assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2", "subnets": ["10.99.0.0/24"]}, mode, {"inner": ["4"]}))) == []  # they differ
