@@ -54,10 +54,17 @@ class Hosts:
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
 
+    def finish(self, process: subprocess.Popen[str]) -> None:
+        process.communicate(timeout=300)
+
     def play(self, playbook: str, *words: str, **variables: t.Any) -> tuple[int, str]:
         process = self.start(playbook, *words, **variables)
         text, _nothing = process.communicate(timeout=600)
         return process.returncode, text
+
+    def ask(self, name: str, script: str) -> tuple[int, str]:
+        done = self.hosts[name].run(script)
+        return done.rc, done.stdout
 
     def module(self, host: str, name: str, /, **arguments: t.Any) -> dict[str, t.Any]:
         """What one of the collection's modules answers; it must not fail."""

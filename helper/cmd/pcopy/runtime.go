@@ -79,7 +79,11 @@ func mayCreate(ctx context.Context, words []string, root, runDir string) error {
 	if memory != nil {
 		return errors.New("session: the container goes back to the memory of a snapshot, and is not started beside it: wait for the end of that")
 	}
-	return recovery.MayCreate(ctx, root, runDir, &recovery.OCIState{Bundle: bundle})
+	state := &recovery.OCIState{Bundle: bundle}
+	if err := recovery.MayCreate(ctx, root, runDir, state); err != nil {
+		return err
+	}
+	return recovery.BringAddresses(root, runDir, state)
 }
 
 // restoring are the words with which runc restores a container, and the folder in front of
@@ -106,7 +110,11 @@ func restoring(ctx context.Context, words []string, root, runDir string) (change
 // withoutSession are the words of a restore that is no session's: of a container that goes
 // back to the memory of a snapshot with those images, and else an operator's own.
 func withoutSession(ctx context.Context, words []string, bundle, root, runDir string) ([]string, error) {
-	if err := recovery.MayStart(ctx, root, runDir, &recovery.OCIState{Bundle: bundle, Restores: true}); err != nil {
+	state := &recovery.OCIState{Bundle: bundle, Restores: true}
+	if err := recovery.MayStart(ctx, root, runDir, state); err != nil {
+		return nil, err
+	}
+	if err := recovery.BringAddresses(root, runDir, state); err != nil {
 		return nil, err
 	}
 	memory, err := recovery.GoesBack(runDir, bundle)

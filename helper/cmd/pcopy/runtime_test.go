@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/floating"
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/session/engine"
 )
 
 // A folder without a mount that a container would see is refused without any session:
@@ -91,6 +94,26 @@ func TestARestoreThatIsNoSessionsIsAStart(t *testing.T) {
 	}
 	if _, _, err := restoring(context.Background(), words, t.TempDir(), t.TempDir()); err == nil {
 		t.Error("it was not asked whether it may start")
+	}
+}
+
+// What is let through brings the addresses of its published ports, or does not start: here
+// there is no such interface.
+func TestTheGateBeforeRuncBringsTheAddresses(t *testing.T) {
+	root, bundle := filepath.Join(t.TempDir(), "sessions"), t.TempDir()
+	address := floating.Address{Prefix: netip.MustParsePrefix("192.0.2.50/24"), Interface: "nowhere"}
+	if err := engine.BookBeside(root).Note(bundle, nil, []floating.Address{address}); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"create", "restore"} {
+		words := []string{verb, "--bundle", bundle, "0123"}
+		err := mayCreate(context.Background(), words, root, t.TempDir())
+		if verb == "restore" {
+			_, _, err = restoring(context.Background(), words, root, t.TempDir())
+		}
+		if err == nil || !strings.Contains(err.Error(), "the addresses of its published ports") {
+			t.Errorf("%s: %v", verb, err)
+		}
 	}
 }
 

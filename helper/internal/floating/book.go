@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +18,11 @@ import (
 // workload here brings it back: the one thing that every way of starting has in common.
 type Book string
 
-// page is the note of one workload.
+// page is the note of one workload. An engine may have the bundle only while the workload
+// runs, but its layer for as long as it knows the workload.
 type page struct {
 	Bundle    string    `json:"bundle"`
+	Layers    []string  `json:"layers,omitempty"`
 	Addresses []Address `json:"addresses"`
 }
 
@@ -29,15 +32,15 @@ func (b Book) path(bundle string) string {
 }
 
 // Note notes the addresses of a workload, on the disk, and removes the notes of workloads
-// that are gone from this host.
-func (b Book) Note(bundle string, all []Address) error {
+// that are gone from this host: of which neither the bundle is there nor a layer.
+func (b Book) Note(bundle string, layers []string, all []Address) error {
 	if err := os.MkdirAll(string(b), 0o700); err != nil {
 		return fmt.Errorf("floating: %w", err)
 	}
 	if err := b.prune(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(page{bundle, all})
+	text, err := json.Marshal(page{bundle, layers, all})
 	if err != nil {
 		return err
 	}
@@ -85,13 +88,18 @@ func (b Book) prune() error {
 		if err != nil {
 			continue // another session has pruned it, or it is damaged: the start that needs it says so
 		}
-		if _, err := os.Lstat(p.Bundle); errors.Is(err, os.ErrNotExist) {
+		if !slices.ContainsFunc(append(p.Layers, p.Bundle), mayBeThere) {
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("floating: %w", err)
 			}
 		}
 	}
 	return nil
+}
+
+func mayBeThere(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 func readPage(path string) (p page, err error) {

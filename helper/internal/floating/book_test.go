@@ -1,6 +1,7 @@
 package floating
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +16,11 @@ func TestABookKeepsTheAddressesOfBundlesThatAreThere(t *testing.T) {
 		t.Errorf("striking out what is not there: %v", err)
 	}
 	for bundle, all := range map[string][]Address{gone: {float6}, shop: both} {
-		if err := b.Note(bundle, all); err != nil {
+		if err := b.Note(bundle, nil, all); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Note(shop, both); err != nil { // prunes
+	if err := b.Note(shop, nil, both); err != nil { // prunes
 		t.Fatal(err)
 	}
 	of := func(bundle string) []Address {
@@ -43,8 +44,22 @@ func TestABookKeepsTheAddressesOfBundlesThatAreThere(t *testing.T) {
 		t.Errorf("damaged: %v", err)
 	}
 	// A page that is damaged is its own workload's matter.
-	if err := b.Note(shop, both); err != nil {
+	if err := b.Note(shop, nil, both); err != nil {
 		t.Errorf("noting beside a damaged page: %v", err)
+	}
+	// Docker has a bundle only while the container runs.
+	layer := t.TempDir()
+	if err := errors.Join(b.Note(gone, []string{layer}, both), b.Note(shop, nil, both)); err != nil {
+		t.Fatal(err)
+	}
+	if got := of(gone); !slices.Equal(got, both) {
+		t.Errorf("kept %v of a workload that is there, but does not run", got)
+	}
+	if err := errors.Join(os.Remove(layer), b.Note(shop, nil, both)); err != nil {
+		t.Fatal(err)
+	}
+	if got := of(gone); got != nil {
+		t.Errorf("kept %v of a workload whose layer is gone", got)
 	}
 	if err := b.Strike(shop); err != nil {
 		t.Fatal(err)

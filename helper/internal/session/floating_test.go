@@ -72,7 +72,7 @@ func newFloatingRig(t *testing.T) *rig {
 	r.spec.src.Network.Floating, r.spec.src.Bundle = []floating.Address{sourceFloats}, r.layer
 	r.spec.dst.Network.Floating, r.spec.dst.Bundle = []floating.Address{destinationFloats}, r.dstLayer
 	// It has come here by an earlier move.
-	if err := errors.Join(floating.Bring(r.spec.src.Network.Floating), engine.BookOf(r.src).Note(r.layer, r.spec.src.Network.Floating)); err != nil {
+	if err := errors.Join(floating.Bring(r.spec.src.Network.Floating), engine.BookOf(r.src).Note(r.layer, nil, r.spec.src.Network.Floating)); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -326,7 +326,7 @@ func TestARecoveryHasTheAddressWhereTheWorkloadMayRun(t *testing.T) {
 			if c.before {
 				put = floating.Bring
 			}
-			if err := errors.Join(put(s.Network.Floating), engine.BookOf(dir).Note(s.Bundle, s.Network.Floating)); err != nil {
+			if err := errors.Join(put(s.Network.Floating), engine.BookOf(dir).Note(s.Bundle, nil, s.Network.Floating)); err != nil {
 				t.Fatal(err)
 			}
 			r.recovered(dir, run, c.to)
@@ -349,7 +349,7 @@ func TestAStartBringsItsAddresses(t *testing.T) {
 	if err := os.Mkdir(root, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.BookBeside(root).Note(run, []floating.Address{sourceFloats}); err != nil {
+	if err := engine.BookBeside(root).Note(run, nil, []floating.Address{sourceFloats}); err != nil {
 		t.Fatal(err)
 	}
 	for bundle, want := range map[string]bool{root: false, run: true} {
@@ -364,7 +364,7 @@ func TestAStartBringsItsAddresses(t *testing.T) {
 		}
 	}
 	gone := []floating.Address{{Prefix: destinationFloats.Prefix, Interface: "nowhere"}}
-	if err := engine.BookBeside(root).Note(root, gone); err != nil {
+	if err := engine.BookBeside(root).Note(root, nil, gone); err != nil {
 		t.Fatal(err)
 	}
 	err := recovery.BringAddresses(root, run, &recovery.OCIState{Bundle: root})

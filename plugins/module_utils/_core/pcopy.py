@@ -23,7 +23,7 @@ HELPER = "/usr/local/libexec/handover/pcopy"
 SESSIONS = "/var/lib/handover/sessions"
 INSTALLED_BY = "apply the role livefleet.handover.pcopy to this host"
 # What this collection asks of the helper: the number in helper/internal/session/record/interface.go.
-INTERFACE = 5
+INTERFACE = 6
 UNKNOWN_FIELD = "json: unknown field"
 
 

@@ -16,7 +16,7 @@ from .._core import bind_checks, move_checks
 from .._core.bind_rules import carried, is_bind
 from .._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
 from .._core.move_checks import Need
-from . import gate, inventory, kept_addresses, live as of_live, networks
+from . import gate, inventory, kept_addresses, live as of_live, networks, ports
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -265,6 +265,7 @@ CHECKS: dict[str, Check] = {
     "space": _space,
     **networks.CHECKS,
     "fixed_address": kept_addresses.fixed_address,
+    **ports.CHECKS,
     "docker_version": _version,
     "runtime": _runtime,
     "pcopy": move_checks.pcopy,

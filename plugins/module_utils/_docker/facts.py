@@ -78,6 +78,45 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[
     return found
 
 
+def ports_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.Any]:
+    """The ports that it publishes on its host, and those of them for which Docker draws the host's port at each start. A network that leads out of
+    the host by itself publishes none."""
+    if all(network["shared"] for network in networks):
+        return {"ports": [], "drawn_ports": []}
+    bound, drawn = [], []
+    for key, binding in _bindings(inspect):
+        number, _slash, protocol = key.partition("/")
+        port, address = binding.get("HostPort") or "", binding.get("HostIp") or ""
+        if port.strip("0").isdigit():
+            bound.append({"container_port": int(number), "protocol": protocol or "tcp", "host_port": port, "host_ip": address})
+        else:
+            drawn.append(key)
+    return {"ports": bound, "drawn_ports": sorted({*drawn, *_all_exposed(inspect)})}
+
+
+def published_by(inspect: Document) -> list[str]:
+    """The ports of a container that it was asked to publish."""
+    return sorted({key for key, _binding in _bindings(inspect)}) + ["all of them"] * bool((inspect.get("HostConfig") or {}).get("PublishAllPorts"))
+
+
+def published_on(inspect: Document) -> list[str]:
+    """The addresses of the host on which it publishes ports; empty for all of them."""
+    return sorted({binding.get("HostIp") or "" for _key, binding in _bindings(inspect)})
+
+
+def _bindings(inspect: Document) -> t.Iterator[tuple[str, Document]]:
+    for key, bindings in sorted(((inspect.get("HostConfig") or {}).get("PortBindings") or {}).items()):
+        for binding in bindings or []:
+            yield key, binding
+
+
+def _all_exposed(inspect: Document) -> list[str]:
+    """Ports that --publish-all publishes."""
+    host = inspect.get("HostConfig") or {}
+    exposed = (inspect.get("Config") or {}).get("ExposedPorts") or {}
+    return [key for key in exposed if not (host.get("PortBindings") or {}).get(key)] if host.get("PublishAllPorts") else []
+
+
 def with_network_named(inspect: Document, networks: t.Iterable[Document]) -> Document:
     """The inspect with its first network by name. docker compose asks for an external one by its ID, which is another on each host."""
     host = inspect.get("HostConfig") or {}
@@ -178,6 +217,7 @@ def needed_by(inspect: Document, others: t.Iterable[Document]) -> list[str]:
 def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.Any]:
     """The facts from a container's own inspect; those of its volumes and files are added by a caller on the host."""
     config, host, state = inspect.get("Config") or {}, inspect.get("HostConfig") or {}, inspect.get("State") or {}
+    networks = networks_of(inspect, networks)
     return {
         "id": inspect["Id"],
         "name": inspect["Name"].lstrip("/"),
@@ -194,12 +234,12 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         "labels": dict(config.get("Labels") or {}),
         "links": sorted([*(host.get("Links") or []), *(host.get("VolumesFrom") or [])]),
         "devices": [device.get("PathOnHost", "") for device in host.get("Devices") or []] + ["--gpus"] * bool(host.get("DeviceRequests")),
-        "ports": sorted(key for key, bindings in (host.get("PortBindings") or {}).items() if bindings) + ["all of them"] * bool(host.get("PublishAllPorts")),
+        **ports_of(inspect, networks),
         "storage_driver": (inspect.get("GraphDriver") or {}).get("Name") or "",
         "upper_dir": ((inspect.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or "",
         **_places(inspect),
         "bundle": posixpath.join(BUNDLES, inspect["Id"]),
-        "networks": networks_of(inspect, networks),
+        "networks": networks,
         "mounts": mounts_of(inspect),
         "exec_sessions": len(inspect.get("ExecIDs") or []),
         "log": {"driver": (host.get("LogConfig") or {}).get("Type") or "", "path": inspect.get("LogPath") or ""},

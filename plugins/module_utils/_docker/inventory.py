@@ -52,7 +52,7 @@ INSPECT: dict[str, Row] = {
            check="networks"),
     **rows(ANEW, OF_THE_HOST, "NetworkSettings.Networks.*.NetworkID", "NetworkSettings.Networks.*.EndpointID"),
     **rows(ANEW, "Docker names the twin by its name and its own ID", "NetworkSettings.Networks.*.DNSNames"),
-    **rows(REFUSED, "publish no port", "NetworkSettings.Ports", check="ports"),
+    **rows(ANEW, "Docker binds the ports that were asked for", "NetworkSettings.Ports", check="ports"),
     **rows(ANEW, "the same again for the default bridge", "NetworkSettings.IPAddress", "NetworkSettings.MacAddress", "NetworkSettings.GlobalIPv6Address",
            "NetworkSettings.IPPrefixLen", "NetworkSettings.GlobalIPv6PrefixLen", "NetworkSettings.Gateway", "NetworkSettings.IPv6Gateway",
            "NetworkSettings.EndpointID"),
@@ -84,7 +84,7 @@ INSPECT: dict[str, Row] = {
     **rows(CARRIED, REQUEST + ", with the names that Docker gave to anonymous volumes; the mounts themselves are compared", "HostConfig.Binds",
            "HostConfig.Mounts"),
     **rows(REFUSED, "create it without --rm", "HostConfig.AutoRemove", check="auto_remove"),
-    **rows(REFUSED, "publish no port: use a macvlan or ipvlan network", "HostConfig.PortBindings", check="ports"),
+    **rows(SAME, COMPARED, "HostConfig.PortBindings", check="ports"),
     **rows(REFUSED, "create it without another container", "HostConfig.VolumesFrom", "HostConfig.Links", check="links"),
     **rows(REFUSED, "create it without --device", "HostConfig.Devices", "HostConfig.DeviceRequests", check="devices"),
     **rows(REFUSED, "create it with namespaces of its own", "HostConfig.IpcMode", "HostConfig.PidMode", "HostConfig.UTSMode", "HostConfig.UsernsMode",
@@ -119,12 +119,16 @@ STATE: dict[str, Row] = {
     ),
     "TCP connections over a macvlan or ipvlan": Row(CARRIED, _LIVE + ", with the address; the peers are told to wait, and that there is room again"),
     "TCP connections over a bridge, with a container that moves at the same moment": Row(CARRIED, _LIVE + " on both sides", "begun_elsewhere"),
-    "other TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network", "connections"),
-    "an address on a bridge that was not fixed": Row(CARRIED, "the twin has it as a fixed one; told", "addresses"),
+    "TCP connections through a published port on a floating address": Row(
+        CARRIED, _LIVE + "; the session carries the address and the NAT's entry of the connection", "floating_addresses"
+    ),
+    "other TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network, or publish on a floating address", "connections"),
+    "an address on a bridge that was not fixed": Row(CARRIED, "the twin has it as a fixed one, and the check says so", "addresses"),
     "such an address on the default bridge, or on a network without a subnet of its own that others are on": Row(
         REFUSED, "put it on a network with --subnet, or move it offline", "fixed_address"
     ),
     "such an address on a macvlan or ipvlan": Row(REFUSED, "create it with --ip, or move it offline", "networks"),
+    "a published port that Docker draws at each start": Row(REFUSED, "publish it on a port of your choice, or move it offline", "drawn_ports"),
     "settings of its network namespace, routes, rules, tables of nftables": Row(CARRIED, "by the session, before the release, and compared"),
     "the processors that a thread is bound to": Row(
         CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"

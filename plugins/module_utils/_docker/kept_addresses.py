@@ -19,7 +19,7 @@ from .live import OFFLINE_CURE
 # Its subnet may be given, and it fixes no address all the same.
 DEFAULT_BRIDGE = "bridge"
 
-_CURE = "put it on a network made by `docker network create --subnet`"
+_ANOTHER_NETWORK = "put it on a network made by `docker network create --subnet`"
 _FAMILIES = (("4", "ip", "own_ip", "IPv4Address"), ("6", "ip6", "own_ip6", "IPv6Address"))
 
 
@@ -47,17 +47,20 @@ def in_request(move: Move) -> dict[str, dict[str, str]]:
 
 def fixed_address(move: Move) -> t.Iterator[str]:
     """Networks on which it cannot keep its address. A running program and its peers know that."""
-    drawn = move.there["host"]["docker"].get("drawn_subnets", {})
+    docker = move.there["host"]["docker"]
+    # Of one with other subnets it is said that those differ.
+    alike = {(network["name"], *network["subnets"]) for network in docker["networks"]}
     # One that nobody is on is made again, as it is and with its subnet given.
-    users = {network["name"]: sorted({each["container"] for each in network["taken"]}) for network in move.there["host"]["docker"]["networks"]}
+    users = {network["name"]: sorted({each["container"] for each in network["taken"]}) for network in docker["networks"]}
     for network in move.container["networks"]:
         if move.live and move.container["running"] and not (network["ip"] or network["ip6"]):
-            cure = _CURE if network["name"] == DEFAULT_BRIDGE else "create it with `docker run --ip`"
+            cure = _ANOTHER_NETWORK if network["name"] == DEFAULT_BRIDGE else "create it with `docker run --ip`"
             yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: {3}, {4}".format(
                 move.workload, network["name"], move.destination, cure, OFFLINE_CURE
             )
+        drawn = docker.get("drawn_subnets", {}).get(network["name"], ()) if (network["name"], *network["subnets"]) in alike else ()
         for version, asked, _own, _key in _FAMILIES:
-            if network[asked] and version in drawn.get(network["name"], ()) and users.get(network["name"]):
+            if network[asked] and version in drawn and users[network["name"]]:
                 yield (
                     "{0} keeps the address {1}, and Docker on {2} fixes none in the IPv{3} subnet of its network {4}, which it has drawn itself and {5} is on: "
                     "make that network anew there, with the same subnet by `docker network create --subnet`".format(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import move_checks
+from .._core import floating, move_checks
 from .._core.move import Move
 from . import gate, networks
 
@@ -56,7 +56,22 @@ def _shared_memory(move: Move) -> t.Iterator[str]:
 
 
 def _connections(move: Move) -> t.Iterator[str]:
-    yield from move_checks.connections(move, "put it on a macvlan or ipvlan network", networks.carried(move))
+    cure = "put it on a macvlan or ipvlan network, or publish its ports on an address that floats ({0})".format(floating.OPTION)
+    carried = floating.carried(move)
+    for address, count in networks.carried(move).items():
+        carried[address] = carried.get(address, 0) + count
+    yield from move_checks.connections(move, cure, carried)
+
+
+def _drawn_ports(move: Move) -> t.Iterator[str]:
+    """Clients of a program that runs on know the port that it has now."""
+    if move.container["drawn_ports"]:
+        yield (
+            "{0} publishes {1} on a port of {2} that Docker draws at each start, and would have another on {3}: "
+            "publish it on a port of your choice, {4}".format(
+                move.workload, ", ".join(move.container["drawn_ports"]), move.source, move.destination, OFFLINE_CURE
+            )
+        )
 
 
 def _own_network(move: Move) -> t.Iterator[str]:
@@ -103,6 +118,7 @@ CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "user_namespace": _user_namespaces,
     "init": _init,
     "shared_memory": _shared_memory,
+    "drawn_ports": _drawn_ports,
     "connections": _connections,
     "begun_elsewhere": networks.begun_elsewhere,
     "own_network": _own_network,

@@ -78,9 +78,11 @@ class Look:
         known = {volume["Name"]: volume for volume in volumes}
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, known.get(mount["name"]), containers, facts["id"]))
+        others = self._others(containers, inspect["Id"])
         facts.update(
             unaccounted=unaccounted(inspect),
-            required_by=facts_of.needed_by(inspect, self._others(containers, inspect["Id"])),
+            required_by=facts_of.needed_by(inspect, others),
+            beside=[{"name": each["Name"].lstrip("/"), "published_on": facts_of.published_on(each)} for each in others],
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             memory=0,
             units=self._units(facts["name"], facts["id"]),

@@ -121,15 +121,7 @@ def _addresses(move: Move) -> t.Iterator[str]:
                 )
 
 
-def _ports(move: Move) -> t.Iterator[str]:
-    if move.container["ports"]:
-        yield "{0} publishes {1} on {2}, where its clients would look for it in vain: put it on a macvlan or ipvlan network, and publish no port".format(
-            move.workload, ", ".join(move.container["ports"]), move.source
-        )
-
-
 CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "networks": _networks,
     "addresses": _addresses,
-    "ports": _ports,
 }

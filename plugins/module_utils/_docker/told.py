@@ -11,7 +11,7 @@ import typing as t
 from .._core import bind_checks, tmpfs_checks
 from .._core.move import Move
 from .._core.sizes import format_size
-from . import kept_addresses
+from . import kept_addresses, ports
 
 
 def _log(move: Move) -> t.Iterator[str]:
@@ -51,6 +51,7 @@ TOLD: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "log": _log,
     "stopped": _stopped,
     "addresses": _addresses,
+    "ports": ports.told,
     "tmpfs": tmpfs_checks.told,
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import bind_checks, tmpfs_checks
+from .._core import bind_checks, floating, tmpfs_checks
 from .._core.move import Facts, Finding, Move
 from .._docker import checks as docker, told as docker_told
 from .._openvz.driver import checks as openvz, told as openvz_told
@@ -53,6 +53,7 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         directories=lambda move: [*move.directories, *bind_checks.directories(move)],
         twin=docker.twin,
         told=lambda move: [*docker_told.told(move), *docker_live.told(move)],
+        floating=floating.places,
         tmpfs=tmpfs_checks.carried,
     ),
     "openvz": Examiner(

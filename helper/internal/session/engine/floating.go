@@ -132,12 +132,22 @@ func Expect(dir string, spec *record.Spec) error {
 	}
 	err := floating.Free(spec.Network.Floating)
 	if err == nil {
-		err = BookOf(dir).Note(spec.Bundle, spec.Network.Floating)
+		err = BookOf(dir).Note(spec.Bundle, layersOf(spec), spec.Network.Floating)
 	}
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	return nil
+}
+
+// layersOf are the folders of a workload that its engine removes with it.
+func layersOf(spec *record.Spec) (paths []string) {
+	for _, t := range spec.Trees {
+		if t.Name == "layer" {
+			paths = append(paths, t.Path)
+		}
+	}
+	return paths
 }
 
 // Withdraw removes them from a destination that does not run the workload, before the

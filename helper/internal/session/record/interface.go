@@ -4,4 +4,4 @@ package record
 // a spec. Raise it with each new one that the collection relies on, here and in
 // plugins/module_utils/_core/pcopy.py: a preflight then refuses a helper that lacks it,
 // before anything is touched.
-const Interface = 5
+const Interface = 6

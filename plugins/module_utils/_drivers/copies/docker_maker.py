@@ -141,7 +141,8 @@ class DockerMaker(Maker):
         self._demand_networks(configuration, known)
         addresses = addresses_by_network(self.params["workload"], configuration["networks"], known, self.params["addresses"])
         inspect = another(configuration["inspect"], self.name, replaced, addresses, (LABEL, origin))
-        self.left_out = ["port {0} of the host, which is {1}'s".format(port, self.params["workload"]) for port in configuration["ports"]]
+        ports = facts_of.published_by(configuration["inspect"])
+        self.left_out = ["port {0} of the host, which is {1}'s".format(port, self.params["workload"]) for port in ports]
         found = {**configuration, **facts_of.facts_of(inspect, networks), "inspect": inspect, "essence": facts_of.essence(inspect)}
         for first, mount in zip(configuration["mounts"], found["mounts"]):
             volume, directory = first["volume"], first["directory_volume"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..._core import kernel_devices, move_checks
-from . import floating, wave
+from ..._core import floating, kernel_devices, move_checks
+from . import wave
 from .plan import IGNORE, STOPPED, Check, Plan
 
 # By podman's state: the way from there to one in which the container can move.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..._core import bind_checks as binds, tmpfs_checks
+from ..._core import bind_checks as binds, floating as floats, tmpfs_checks
 from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
@@ -75,7 +75,7 @@ def twin(plan: Plan) -> dict[str, t.Any]:
     }
 
 
-floating_places, places, may_follow = floating.places, options.places, options.may_follow
+floating_places, places, may_follow = floats.places, options.places, options.may_follow
 
 
 def directories(plan: Plan) -> list[t.Mapping[str, t.Any]]:

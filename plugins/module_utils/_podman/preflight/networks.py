@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import typing as t
 
-from ..._core import network_checks
+from ..._core import network_checks, published
 from ..network_twin import difference
-from . import floating, wave
+from . import wave
 from .plan import Check, Facts, Plan
 
 
@@ -129,47 +128,10 @@ def _addresses(plan: Plan) -> t.Iterator[str]:
                 )
 
 
-def _ports(plan: Plan) -> t.Iterator[str]:
-    moving = floating.moving(plan)
-    there = {address["address"] for address in plan.there["host"]["addresses"]}
-    for port in plan.container["ports"]:
-        address = port["host_ip"]
-        if address and not _everywhere(address) and address not in there and address not in moving:
-            yield (
-                "{0} publishes port {1}/{2} on {3}, an address of {4} that {5} does not have: publish it on all addresses, "
-                "or list the address in {6} if it is that port's alone".format(
-                    plan.workload, port["host_port"], port["protocol"], address, plan.source, plan.destination, floating.OPTION
-                )
-            )
-            continue
-        for used in plan.there["host"]["listening"]:
-            if (
-                str(used["port"]) == port["host_port"]
-                and used["protocol"] == port["protocol"]
-                and (not port["host_ip"] or used["address"] in (port["host_ip"], "0.0.0.0", "::") or _unspecified(port["host_ip"]))
-            ):
-                yield "{0} publishes port {1}/{2}, on which something on {3} listens already: stop that first".format(
-                    plan.workload, port["host_port"], port["protocol"], plan.destination
-                )
-                break
-
-
-def _unspecified(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_unspecified
-    except ValueError:
-        return False
-
-
-def _everywhere(address: str) -> bool:
-    """Whether each host has it."""
-    return _unspecified(address) or ipaddress.ip_address(address).is_loopback
-
-
 CHECKS: dict[str, Check] = {
     "networks": _networks,
     "mtu": _mtu,
     "begun_elsewhere": _begun_elsewhere,
     "addresses": _addresses,
-    "ports": _ports,
+    "ports": published.ports,
 }

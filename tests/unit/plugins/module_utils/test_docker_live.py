@@ -39,7 +39,7 @@ def world():
         "throttle": {"cgroup": "/sys/fs/cgroup/docker-1.scope", "why": ""}, "criu_configuration": "/etc/criu/runc.conf", "own_network": [],
         "mtus": {"192.0.2.20": ("eth0", 1500)}, "pinned": [],
         "connections": {"192.0.2.20": 1}, "init": False, "namespaces": {"IPC": "private"},
-        "networks": [{"name": "lan", "driver": "macvlan", "shared": True, "ip": "192.0.2.20", "ip6": ""}],
+        "networks": [{"name": "lan", "driver": "macvlan", "shared": True, "ip": "192.0.2.20", "ip6": ""}], "ports": [], "drawn_ports": [],
     }  # fmt: skip
     return {"here": {"workload": workload, "host": host(), "problems": []}, "there": {"workload": {}, "host": host(), "problems": []}, "asked": {}}
 
@@ -97,6 +97,7 @@ FAULTS = [
     ("user_namespace", put("here/host/docker/userns", True), ("userns-remap", "node1", OFFLINE)),
     ("init", put("here/workload/init", True), ("--init", OFFLINE)),
     ("shared_memory", put("here/workload/namespaces/IPC", "shareable"), ("--ipc private", OFFLINE)),
+    ("drawn_ports", put("here/workload/drawn_ports", ["80/tcp"]), ("publishes 80/tcp on a port of node1 that Docker draws", OFFLINE)),
     ("connections", on_a_bridge, ("1 TCP connection open", "macvlan")),
     ("connections", with_one_beside(["shop-db-1", "shop-web-1"], 2), ("1 TCP connection open", "macvlan")),
     ("connections", with_one_beside(["shop-web-1"]), ("1 TCP connection open", "macvlan")),

@@ -219,6 +219,13 @@ def test_a_twin_that_differs_goes_again_with_its_volumes(ask, daemon):
     assert daemon.containers == daemon.volumes == {}
 
 
+def test_a_twin_asks_for_the_addresses_that_it_keeps(ask, daemon):
+    ask(state="prepared", source=source(), planned={**PLANNED, "addresses": {"lan": {"IPv4Address": "192.0.2.20"}}})
+    assert daemon.endpoints["lan"]["IPAMConfig"] == {"IPv4Address": "192.0.2.20"}
+    with pytest.raises(Exception, match="ledger would not keep 192.0.2.21 on the network lan here: remove it here, and move it again"):
+        ask(state="prepared", source=source(), planned={"made": False, "volumes": [], "addresses": {"lan": {"IPv4Address": "192.0.2.21"}}})
+
+
 def test_one_that_was_made_meanwhile_is_not_taken_for_the_moves_own(ask, daemon):
     daemon.volumes["ledgerdata"] = {"Name": "ledgerdata"}
     with pytest.raises(Exception, match="of ledgerdata is not what was there when the move was planned"):

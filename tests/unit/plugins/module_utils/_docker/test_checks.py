@@ -26,7 +26,7 @@ def host(address):
         "arch": "x86_64", "clock": 1000.0, "systemd": [257], "interfaces": ["lo", "host0"],
         "addresses": [{"address": address, "prefix": 24, "interface": "host0"}],
         "sessions": {"path": "/var/lib/handover/sessions", "free": GIB},
-        "pcopy": {"installed": True, "interface": 99, "protocol": 1, "sessions": []},
+        "pcopy": {"installed": True, "interface": 99, "protocol": 1, "sessions": []}, "listening": [],
         "docker": {
             "installed": True, "path": "/usr/bin/docker", "version": [26, 1, 5], "storage_driver": "overlay2", "gate": "", "runtimes": ["runc"],
             "store": {"path": "/var/lib/docker", "free": GIB}, "containers": [], "volumes": [], "images": [{"id": LEDGER["Image"], "names": []}],
@@ -86,6 +86,37 @@ def bound(asked, here=(), there=(), **mount):
         bind.update(volume=None, directory_volume=None, kind="directory", names=1, replaced=False)
         world["here"]["workload"]["mounts"].append({**bind, **mount})
         world["binds"] = {"bind_mounts": asked, "binds_here": {FILES: {**AT_PATH, **dict(here)}}, "binds_there": {FILES: {**NOTHING_THERE, **dict(there)}}}
+
+    return change
+
+
+FLOATS = "192.0.2.50"
+
+
+def published(address):
+    """It is on a bridge, and its port 80 is the host's 8080 on an address."""
+
+    def change(world):
+        port = {"container_port": 80, "protocol": "tcp", "host_port": "8080", "host_ip": address}
+        world["here"]["workload"].update(ports=[port], networks=[])
+
+    return change
+
+
+def listening(world):
+    published("")(world)
+    world["there"]["host"]["listening"] = [{"address": "192.0.2.2", "port": 8080, "protocol": "tcp"}]
+
+
+def floats(beside=(), binds=True):
+    """The port is published on an address that moves along."""
+
+    def change(world):
+        published(FLOATS)(world)
+        world["binds"] = {"floating_addresses": [FLOATS]}
+        world["here"]["workload"]["beside"] = list(beside)
+        world["here"]["host"]["addresses"].append({"address": FLOATS, "prefix": 24, "interface": "host0", "secondary": True})
+        world["there"]["host"]["binds_anywhere"] = {"4": binds, "6": binds}
 
     return change
 
@@ -254,7 +285,12 @@ FAULTS = [
     ("networks", put("here/workload/networks/0/ip", ""), "has no fixed address on the network lan"),
     ("addresses", put("there/host/addresses/0/address", "192.0.2.20"), "which is also an address of node2 itself"),
     ("addresses", put("there/host/docker/networks/0/taken", [{"address": "192.0.2.20", "container": "web"}]), "which the container web on node2 uses"),
-    ("ports", put("here/workload/ports", ["80/tcp"]), "ledger publishes 80/tcp on node1"),
+    ("ports", published("198.51.100.9"), "ledger publishes port 8080/tcp on 198.51.100.9, an address of node1 that node2 does not have"),
+    ("ports", listening, "ledger publishes port 8080/tcp, on which something on node2 listens already"),
+    ("floating_addresses", floats(beside=[{"name": "mail", "published_on": [FLOATS]}]), "mail publishes ports on 192.0.2.50 too, which would leave node1"),
+    ("floating_addresses", floats(binds=False), "Docker on node2 could not reserve the ports of 192.0.2.50 before 192.0.2.50 is there"),
+    ("fixed_address", of_compose(put("there/host/docker/drawn_subnets", {"shop_default": ["4"]}), there={"taken": [{"address": "", "container": "web"}]}),
+     "Docker on node2 fixes none in the IPv4 subnet of its network shop_default, which it has drawn itself and web is on"),
     ("docker_version", put("here/host/docker/version", [28, 0, 0]), "Docker is 28.0.0 on node1 and 26.1.5 on node2, which is older"),
     ("runtime", put("here/workload/runtime", "runsc"), "runs under the runtime runsc"),
     ("pcopy", put("there/host/pcopy/installed", False), "the helper pcopy is missing on node2"),
@@ -321,6 +357,17 @@ def test_a_tmpfs_of_one_that_moves_live_is_carried_or_told(world):
     assert [sentence for sentence in told.told(move(world)) if "tmpfs" in sentence] == [
         "the tmpfs /small of ledger holds 4 KiB, which CRIU packs in the pause: so little is not worth more"
     ]
+
+
+def test_a_live_move_is_looked_at_with_the_addresses_that_it_keeps(world):
+    world["mode"] = "live"
+    world["here"]["workload"].update(pids=[7])
+    world["here"]["workload"]["networks"][0].update(shared=False, ip="", own_ip="192.0.2.77")
+    world["there"]["host"]["docker"]["networks"][0]["taken"] = [{"address": "192.0.2.77", "container": "web"}]
+    assert [finding.check for finding in checks.examine(move(world))[0]] == ["addresses"]
+    assert checks.twin(move(world))["addresses"] == {"lan": {"IPv4Address": "192.0.2.77"}}
+    world["mode"] = "offline"
+    assert checks.examine(move(world))[0] == [] and checks.twin(move(world))["addresses"] == {}
 
 
 def test_those_that_were_made_with_something_of_it_are_found():

@@ -55,10 +55,21 @@ def test_a_macvlan_keeps_its_hardware_address(inspect, driver, kept):
     assert ("MacAddress" in endpoint) == kept
 
 
-def test_an_address_that_was_drawn_is_asked_for_beside_those_that_were(inspect):
-    asked = twin.request(inspect, "shop:1", {}, {"lan": {"IPv6Address": "fd00::3"}})["NetworkingConfig"]["EndpointsConfig"]["lan"]["IPAMConfig"]
-    assert asked == {"IPv4Address": "192.0.2.20", "IPv6Address": "fd00::3"}
-    assert inspect == LEDGER
+def test_an_address_that_it_keeps_is_asked_for_beside_what_was(inspect):
+    body = twin.request(inspect, "shop:1", {"lan": "bridge"}, {"lan": {"IPv6Address": "fd98::2"}})
+    assert body["NetworkingConfig"]["EndpointsConfig"]["lan"]["IPAMConfig"] == {"IPv4Address": "192.0.2.20", "IPv6Address": "fd98::2"}
+    inspect["NetworkSettings"]["Networks"]["lan"]["IPAMConfig"] = None
+    body = twin.request(inspect, "shop:1", {"lan": "bridge"}, {"lan": {"IPv4Address": "192.0.2.20"}})
+    assert body["NetworkingConfig"]["EndpointsConfig"]["lan"]["IPAMConfig"] == {"IPv4Address": "192.0.2.20"}
+
+
+def test_a_twin_with_other_ports_is_another(inspect):
+    inspect["HostConfig"]["PortBindings"] = {"80/tcp": [{"HostIp": "192.0.2.50", "HostPort": "80"}]}
+    other = copy.deepcopy(inspect)
+    assert facts.first_difference(facts.essence(inspect), facts.essence(other)) is None
+    other["HostConfig"]["PortBindings"]["80/tcp"][0]["HostIp"] = ""
+    key, _source, _here = facts.first_difference(facts.essence(inspect), facts.essence(other)) or ("", None, None)
+    assert key == "HostConfig.PortBindings"
 
 
 def test_the_own_id_is_no_alias_of_the_twin(inspect):

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight, floating
+from ansible_collections.livefleet.handover.plugins.module_utils._core import floating
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_preflight import Facts
 
 FOUR, SIX = "192.0.2.50", "2001:db8::50"
