@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import move_checks
+from .._core import move_checks, network_checks
 from .._core.move import Move
 from . import gate, networks
 
@@ -66,6 +66,14 @@ def _connections(move: Move) -> t.Iterator[str]:
     yield from move_checks.connections(move, "put it on a macvlan or ipvlan network", networks.carried(move))
 
 
+def _begun_elsewhere(move: Move) -> t.Iterator[str]:
+    """Connections over a bridge of the host's own, whose packets the destination's firewall sees."""
+    beside = networks.carried(move)
+    for network in move.container["networks"]:
+        number = sum(beside.get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        yield from network_checks.begun_elsewhere(move, network, number, "podman's or a firewall's")
+
+
 def _own_network(move: Move) -> t.Iterator[str]:
     if move.container["own_network"]:
         yield (
@@ -112,7 +120,7 @@ CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "init": _init,
     "shared_memory": _shared_memory,
     "connections": _connections,
-    "begun_elsewhere": networks.begun_elsewhere,
+    "begun_elsewhere": _begun_elsewhere,
     "own_network": _own_network,
     "cgroups": _cgroups,
     "memory_options": _memory_by_itself,
