@@ -45,7 +45,7 @@ def in_request(move: Move) -> dict[str, dict[str, str]]:
     return {name: addresses for name, addresses in found.items() if addresses}
 
 
-def _fixed_address(move: Move) -> t.Iterator[str]:
+def fixed_address(move: Move) -> t.Iterator[str]:
     """Networks on which it cannot keep its address. A running program and its peers know that."""
     drawn = move.there["host"]["docker"].get("drawn_subnets", {})
     # One that nobody is on is made again, as it is and with its subnet given.
@@ -72,4 +72,4 @@ def told(move: Move) -> t.Iterator[str]:
         yield "{0} keeps {1} on the network {2}, from now on as by `docker run --ip`".format(move.workload, " and ".join(addresses.values()), name)
 
 
-CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"fixed_address": _fixed_address}
+CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"fixed_address": fixed_address}
