@@ -264,7 +264,7 @@ CHECKS: dict[str, Check] = {
     "arch": _arch,
     "space": _space,
     **networks.CHECKS,
-    "fixed_address": kept_addresses.fixed_address,
+    **kept_addresses.CHECKS,
     **ports.CHECKS,
     "docker_version": _version,
     "runtime": _runtime,

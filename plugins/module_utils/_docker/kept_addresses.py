@@ -73,3 +73,6 @@ def told(move: Move) -> t.Iterator[str]:
     """The addresses that become fixed ones."""
     for name, addresses in in_request(move).items():
         yield "{0} keeps {1} on the network {2}, from now on as by `docker run --ip`".format(move.workload, " and ".join(addresses.values()), name)
+
+
+CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"fixed_address": fixed_address}

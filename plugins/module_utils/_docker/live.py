@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import floating, move_checks
+from .._core import floating, move_checks, network_checks
 from .._core.move import Move
 from . import gate, networks
 
@@ -74,6 +74,14 @@ def _drawn_ports(move: Move) -> t.Iterator[str]:
         )
 
 
+def _begun_elsewhere(move: Move) -> t.Iterator[str]:
+    """Connections over a bridge of the host's own, whose packets the destination's firewall sees."""
+    beside = networks.carried(move)
+    for network in move.container["networks"]:
+        number = sum(beside.get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        yield from network_checks.begun_elsewhere(move, network, number, "podman's or a firewall's")
+
+
 def _own_network(move: Move) -> t.Iterator[str]:
     if move.container["own_network"]:
         yield (
@@ -120,7 +128,7 @@ CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "shared_memory": _shared_memory,
     "drawn_ports": _drawn_ports,
     "connections": _connections,
-    "begun_elsewhere": networks.begun_elsewhere,
+    "begun_elsewhere": _begun_elsewhere,
     "own_network": _own_network,
     "cgroups": _cgroups,
     "memory_options": _memory_by_itself,

@@ -97,14 +97,6 @@ def carried(move: Move) -> dict[str, int]:
     return network_checks.carried_beside(move, move.here["host"]["docker"]["networks"])
 
 
-def begun_elsewhere(move: Move) -> t.Iterator[str]:
-    """Connections over a bridge of the host's own, whose packets the destination's firewall sees."""
-    beside = carried(move)
-    for network in move.container["networks"]:
-        number = sum(beside.get(address, 0) for address in (network["ip"], network["ip6"]) if address)
-        yield from network_checks.begun_elsewhere(move, network, number, "podman's or a firewall's")
-
-
 def _addresses(move: Move) -> t.Iterator[str]:
     own = {address["address"] for address in move.there["host"]["addresses"]}
     networks = {network["name"]: network for network in move.there["host"]["docker"]["networks"]}

@@ -64,20 +64,20 @@ class Surroundings:
     def create(self, body: Document) -> str:
         """Makes the twin, and tells its ID. Docker grants an address only on a network whose subnet was given. One of which it was drawn, as compose's
         is where the project was begun, is made again as it is, with its subnet given."""
-        endpoints = body["NetworkingConfig"]["EndpointsConfig"]
-        fixed = [name for name, endpoint in endpoints.items() if {"IPv4Address", "IPv6Address"} & set(endpoint.get("IPAMConfig") or {})]
+        networks = list(body["NetworkingConfig"]["EndpointsConfig"])
         create = functools.partial(self.docker.post, "containers", "create", body=body, name=self.name)
         try:
             return create()["Id"]
         except HandoverError as exc:
-            if _DRAWN not in str(exc) or not fixed:
-                raise
+            _drawn(networks, exc)
         with self.parts.alone():
-            for name in fixed:
-                # Another move of the project may have been here just now.
-                with contextlib.suppress(HandoverError):
+            for _number in networks:
+                # Another move of the project may have been here just now, so it is asked again.
+                try:
                     return create()["Id"]
-                self._name_subnets(name)
+                except HandoverError as exc:
+                    for name in _drawn(networks, exc):
+                        self._name_subnets(name)
             return create()["Id"]
 
     def _name_subnets(self, name: str) -> None:
@@ -119,3 +119,11 @@ class Surroundings:
                     # One that another container has come to be on stays: Docker does not remove it.
                     with contextlib.suppress(HandoverError):
                         self.docker.delete("networks", name)
+
+
+def _drawn(networks: t.Iterable[str], refused: HandoverError) -> list[str]:
+    """Those of the networks that Docker names as ones whose subnet it has drawn; what it refused for another reason is refused."""
+    found = [name for name in networks if _DRAWN in str(refused) and "network {0}:".format(name) in str(refused)]
+    if not found:
+        raise refused
+    return found

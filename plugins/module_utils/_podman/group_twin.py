@@ -13,6 +13,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core import bind_places
+from .._core.parts import NETWORK, POD, Parts
 from .._core.runtime import HandoverError
 from . import inode_flags, workload
 from .create_command import CommandError, Grammar, parse, twin
@@ -20,7 +21,6 @@ from .essence import essence, first_difference, of_twin
 from .group_facts import essence_of_member, pod_facts
 from .group_readied import CONTINUE, STOP, Readied, set_exit_policy
 from .groups import names_by_id
-from .parts import Parts
 from .pod_command import pod_twin
 from .podman import Held, Podman
 from .surroundings import Surroundings
@@ -209,7 +209,7 @@ class Group:
             if member:
                 Surroundings(self.podman, name, self.reasons).require(self.podman.inspect(member["Id"]), others, self.module.check_mode)
         if not self.module.check_mode:
-            Parts().keep(self.name)
+            Parts().keep(self.name, (NETWORK, POD))
         return {}
 
     # absent

@@ -12,6 +12,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..._core import units
 from ..._core.placement import DOCKER
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Result, in_turn
@@ -129,6 +130,12 @@ class DockerEngine:
                     "{0} mounts {1} by --volume, and Docker would make that folder anew and start it there while the volume {2} is not mounted: mount {3} "
                     "itself, or by --mount type=bind".format(facts["name"], path, volume["name"], volume["mountpoint"])
                 )
+        starting = units.acting(self.runtime, units.units_of(DOCKER, facts["name"], facts["id"]))
+        if starting:
+            raise HandoverError(
+                "the systemd unit {0} starts {1}, and could make another on half of a rollback: stop and disable it, start {1} under a restart policy of "
+                "Docker's (docker update --restart), and go back then".format(", ".join(starting), facts["name"])
+            )
         obstacle = gate.obstacle()
         if obstacle:
             raise HandoverError("Docker could start {0} on half of a rollback, since {1}: {2}".format(facts["name"], obstacle, gate.CURE))

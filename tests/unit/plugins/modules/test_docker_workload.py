@@ -116,8 +116,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         path, _mark, query = self.path.partition("?")
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
-        if path == "/containers/create" and self._asks_for_an_address_in_vain(body):
-            self._answer({"message": "user specified IP address is supported only when connecting to networks with user configured subnets"}, 400)
+        drawn = self._asks_for_an_address_in_vain(body) if path == "/containers/create" else []
+        if drawn:
+            why = "user specified IP address is supported only when connecting to networks with user configured subnets"
+            self._answer({"message": "\n".join(f"invalid config for network {name}: invalid endpoint settings:\n{why}" for name in drawn)}, 400)
         elif path == "/networks/create":
             self.server.networks.append({**body, "Id": "{0:064x}".format(len(self.server.networks)), "Containers": {}, "Scope": "local"})
             self._answer({"Id": self.server.networks[-1]["Id"]}, 201)
@@ -141,7 +143,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _asks_for_an_address_in_vain(self, body):
         endpoints = body["NetworkingConfig"]["EndpointsConfig"]
-        return any(name in self.server.drawn and (endpoint.get("IPAMConfig") or {}).get("IPv4Address") for name, endpoint in endpoints.items())
+        return [name for name, endpoint in endpoints.items() if name in self.server.drawn and (endpoint.get("IPAMConfig") or {}).get("IPv4Address")]
 
     def do_DELETE(self):
         kind, word = self.path.strip("/").split("/")
@@ -384,6 +386,17 @@ def test_a_network_whose_subnet_docker_has_drawn_is_made_again_with_it(ask, daem
     # It was there before the move.
     ask(state="absent", around={"networks": []})
     assert has(daemon) == [made]
+
+
+def test_a_network_beside_a_drawn_one_stays_as_it_is(ask, daemon):
+    inspect = on_a_bridge()["inspect"]
+    front = {**copy.deepcopy(BRIDGE), "Name": "a_front", "Id": "f" * 64, "Containers": {"d" * 64: {"Name": "other"}}}
+    inspect["NetworkSettings"]["Networks"]["a_front"] = {"IPAMConfig": {"IPv4Address": "172.18.0.9"}}
+    asked = {**facts.facts_of(inspect, [BRIDGE, front]), "essence": facts.essence(inspect), "inspect": inspect}
+    daemon.networks += [front, copy.deepcopy(BRIDGE)]
+    daemon.drawn.add("shop_default")
+    ask(state="prepared", source=asked, planned=bridged())
+    assert has(daemon, "a_front") == [front] and has(daemon)[0]["Id"] != BRIDGE["Id"]
 
 
 @pytest.mark.parametrize("known", ["by its endpoint", "by its first network"])

@@ -208,6 +208,16 @@ def test_without_the_gate_it_is_refused(host, act, monkeypatch):
     assert host.said == []
 
 
+def test_with_a_unit_that_starts_it_it_is_refused(host, act, monkeypatch):
+    act()
+    host.said.clear()
+    monkeypatch.setattr(docker_engine.units, "units_of", lambda engine, name, _identifier: [f"{engine}-{name}.service", "other.service"])
+    monkeypatch.setattr(docker_engine.units, "acting", lambda _runtime, names: names[:1])
+    with pytest.raises(HandoverError, match="the systemd unit docker-shop.service starts shop, and could make another on half of a rollback"):
+        act(state="staged")
+    assert host.said == []
+
+
 def test_an_image_volume_that_a_killed_rollback_has_unmounted_is_known_by_the_path_that_is_mounted(host, act):
     act()
     act(state="staged")
