@@ -45,19 +45,25 @@ def in_request(move: Move) -> dict[str, dict[str, str]]:
     return {name: addresses for name, addresses in found.items() if addresses}
 
 
-def fixed_address(move: Move) -> t.Iterator[str]:
-    """Networks on which it cannot keep its address. A running program and its peers know that."""
-    docker = move.there["host"]["docker"]
-    # Of one with other subnets it is said that those differ.
-    alike = {(network["name"], *network["subnets"]) for network in docker["networks"]}
-    # One that nobody is on is made again, as it is and with its subnet given.
-    users = {network["name"]: sorted({each["container"] for each in network["taken"]}) for network in docker["networks"]}
+def drawn_again(move: Move) -> t.Iterator[str]:
+    """Networks on which Docker would draw it another address at its start. A running program and its peers know the one that it has."""
     for network in move.container["networks"]:
         if move.live and move.container["running"] and not (network["ip"] or network["ip6"]):
             cure = _ANOTHER_NETWORK if network["name"] == DEFAULT_BRIDGE else "create it with `docker run --ip`"
             yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: {3}, {4}".format(
                 move.workload, network["name"], move.destination, cure, OFFLINE_CURE
             )
+
+
+def fixed_address(move: Move) -> t.Iterator[str]:
+    """Networks on which it cannot keep its address."""
+    yield from drawn_again(move)
+    docker = move.there["host"]["docker"]
+    # Of one with other subnets it is said that those differ.
+    alike = {(network["name"], *network["subnets"]) for network in docker["networks"]}
+    # One that nobody is on is made again, as it is and with its subnet given.
+    users = {network["name"]: sorted({each["container"] for each in network["taken"]}) for network in docker["networks"]}
+    for network in move.container["networks"]:
         drawn = docker.get("drawn_subnets", {}).get(network["name"], ()) if (network["name"], *network["subnets"]) in alike else ()
         for version, asked, _own, _key in _FAMILIES:
             if network[asked] and version in drawn and users[network["name"]]:

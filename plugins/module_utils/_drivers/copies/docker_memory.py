@@ -20,7 +20,7 @@ import typing as t
 
 from ..._core.move import LIVE, Move
 from ..._core.runtime import HandoverError, Runtime
-from ..._docker import checks, gate
+from ..._docker import checks, gate, kept_addresses
 from ..._docker.api import Docker
 from ..._docker.kept_policy import KeptPolicy
 from ..._docker.live import BASICS
@@ -60,6 +60,7 @@ def _tmpfs_attributes(move: Move) -> t.Iterator[str]:
 CHECKS: t.Mapping[str, t.Callable[[Move], t.Iterator[str]]] = {
     "runtime": checks.CHECKS["runtime"],
     **{name: check for name, check in docker_live.CHECKS.items() if name not in OF_A_MOVE},
+    "fixed_address": kept_addresses.drawn_again,
     "tmpfs_attributes": _tmpfs_attributes,
 }
 

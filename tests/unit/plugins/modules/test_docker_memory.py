@@ -179,7 +179,6 @@ def test_only_one_run_takes_it_back(world, act, monkeypatch, tmp_path):
 
 REFUSED = [
     (test_docker_live.put("here/host/docker/experimental", False), "Docker on node1 restores no container"),
-    (test_docker_live.put("here/workload/stdin", True), "was created with an open standard input (--interactive)"),
     (test_docker_live.put("here/workload/init", True), "was created with --init"),
     (test_docker_live.put("here/workload/runtime", "kata"), "runs under the runtime kata"),
     (test_docker_live.put("here/workload/namespaces/IPC", "shareable"), "for others to share (--ipc shareable)"),
