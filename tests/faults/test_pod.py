@@ -26,7 +26,7 @@ IMAGE = "localhost/handover/tools:lab"
 MOUNTED = f"/var/lib/handover/mnt/{VOLUME}"
 AT_HOME = {"containers": f"{DB}=running {WEB}=running", "podman volumes": VOLUME, "volumes": f"{VOLUME}.img", "mnt": VOLUME, "mounts": MOUNTED}
 COMMANDS = (
-    f"podman pod create --name {POD} --network lan --infra-image {IMAGE} --infra-command 'sleep 1000000'",
+    f"podman pod create --name {POD} --network lan --exit-policy=stop --infra-image {IMAGE} --infra-command 'sleep 1000000'",
     f"podman run --detach --name {DB} --pod {POD} --stop-signal 9 --volume {VOLUME}:/data {IMAGE} heartbeat -file /data/ledger -every 20ms -sync 1",
     # Enough memory to go ahead.
     f"podman run --detach --name {WEB} --pod {POD} --stop-signal 9 {IMAGE} heartbeat -file /beats -every 20ms -memory 32M -dirty 1M",
