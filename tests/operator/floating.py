@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -60,7 +61,7 @@ PODMAN = Engine(
 )
 AS_DOCKER = {"handover_driver": "docker", "handover_ignore_checks": ["clock"]}
 # It has no fixed address, and each host would draw another.
-DOCKER = Engine("docker", FAMILIES[:1], "--subnet 10.98.{number}.0/24 --ip-range 10.98.{number}.{begin}/26", "--network {network}", AS_DOCKER)
+DOCKER = Engine("docker", FAMILIES[:1], "--subnet 10.98.{number}.0/24 --gateway 10.98.{number}.1 --ip-range 10.98.{number}.{begin}/26", "--network {network}", AS_DOCKER)
 
 
 class Floating:
@@ -175,6 +176,13 @@ class Floating:
         inner = [f"src={ipaddress.ip_address(address).exploded} " for address in self.inner]
         ours = [line for line in self.run(name, "cat /proc/net/nf_conntrack").splitlines() if f"dport={PORT} " in line and "ESTABLISHED" in line]
         return len([line for line in ours if any(address in line for address in inner)])
+
+    def answers(self) -> None:
+        """Another connection is answered, and so is the client's."""
+        for address in self.addresses:
+            with socket.create_connection((address, PORT), timeout=20) as connection:
+                connection.sendall(b"here\n")
+                assert connection.recv(8) == b"here\n"
 
     def leads_alone(self, name: str) -> bool:
         """Whether this host leads the connections to it, and the other none."""
