@@ -61,7 +61,8 @@ PODMAN = Engine(
 )
 AS_DOCKER = {"handover_driver": "docker", "handover_ignore_checks": ["clock"]}
 # It has no fixed address, and each host would draw another.
-DOCKER = Engine("docker", FAMILIES[:1], "--subnet 10.98.{number}.0/24 --gateway 10.98.{number}.1 --ip-range 10.98.{number}.{begin}/26", "--network {network}", AS_DOCKER)
+OF_DOCKER = "--subnet 10.98.{number}.0/24 --gateway 10.98.{number}.1 --ip-range 10.98.{number}.{begin}/26"
+DOCKER = Engine("docker", FAMILIES[:1], OF_DOCKER, "--network {network}", AS_DOCKER)
 
 
 class Floating:
