@@ -16,7 +16,7 @@ import guest_sentences
 _MODULE_UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
 PREFLIGHT = (_MODULE_UTILS / "_podman" / "preflight", _MODULE_UTILS / "_docker", _MODULE_UTILS / "_openvz" / "driver")
 # The checks that rest on no engine; the tables name them as `move_checks.NAME`. Those of bind mounts have a table of their own, too.
-SHARED = tuple(_MODULE_UTILS / "_core" / name for name in ("move_checks.py", "bind_checks.py", "floating.py", "published.py"))
+SHARED = tuple(_MODULE_UTILS / "_core" / name for name in ("move_checks.py", "bind_checks.py", "floating.py", "network_checks.py", "published.py"))
 HEAD = """\
 # Troubleshooting by the error's text
 

@@ -14,8 +14,7 @@ class ModuleDocFragment:
 options:
   driver:
     description:
-      - The engine that runs the container. It says whose is meant where podman and Docker have one of the name. The backups of Docker's containers have
-        their disks alone.
+      - The engine that runs the container. It says whose is meant where podman and Docker have one of the name.
     type: str
     choices: [docker, podman]
     default: podman

@@ -16,20 +16,28 @@ _COMMON = {"ipc": "ipc_mode", "uts": "uts_mode"}
 
 
 def live_members(
-    members: Members, side: str, podman: str, ran: t.Sequence[str], timeout: int, tmpfs: t.Sequence[t.Mapping[str, t.Any]] = (), netavark: str = ""
+    members: Members,
+    side: str,
+    podman: str,
+    ran: t.Sequence[str],
+    timeout: int,
+    tmpfs: t.Sequence[t.Mapping[str, t.Any]] = (),
+    netavark: str = "",
+    cgroups: t.Mapping[str, str] | None = None,
 ) -> list[dict[str, t.Any]]:
     """The members that CRIU dumps on the C(source), or restores on the C(destination), as the session is told of them. C(tmpfs) are those that it
-    carries: the CRIU of their members finds another tar."""
+    carries: the CRIU of their members finds another tar. C(cgroups) are those that members are restored in, of their units."""
     hooks = {"source": _freeze, "destination": _restore}
     infra, carried = _infra(members), {each["member"] for each in tmpfs}
+    dumped = [{**member, "unit_cgroup": (cgroups or {}).get(member["name"])} for member in members if _is_dumped(member, ran)]
     return [
         {
             "name": member["name"],
             **hooks[side](member, podman, int(timeout), netavark, _LIBEXEC + ("/carry" if member["name"] in carried else "/hold")),
             "joins": _joins(member, infra),
         }
-        for member in members if _is_dumped(member, ran)
-    ]  # fmt: skip
+        for member in dumped
+    ]
 
 
 def _freeze(member: Member, podman: str, timeout: int, _netavark: str, stand_ins: str) -> dict[str, t.Any]:
@@ -47,9 +55,10 @@ def _freeze(member: Member, podman: str, timeout: int, _netavark: str, stand_ins
 
 
 def _restore(member: Member, podman: str, timeout: int, netavark: str, stand_ins: str) -> dict[str, t.Any]:
+    within = [_LIBEXEC + "/pcopy", "internal", "within", member["unit_cgroup"]] if member["unit_cgroup"] else []
     return {
         "restore": {
-            "argv": [podman, "container", "restore", *_CRIU, member["name"]],
+            "argv": [*within, podman, "container", "restore", *_CRIU, member["name"]],
             "timeout": timeout,
             "log": member["static_dir"] + "/restore.log",
             "env": {

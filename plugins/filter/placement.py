@@ -37,7 +37,7 @@ def placement(answers: Answers, **given: t.Any) -> dict[str, t.Any]:
         serial = _count("serial", options["serial"], 1, "how many workloads go side by side")
         # More of a step at once than there are processors to do it would only take longer for each.
         together = _count("parallel_steps", options["parallel_steps"], 0, "for how many of them at once a step is done") or len(os.sched_getaffinity(0))
-        asked = _asked(answers, _with_projects(answers, options), plan)
+        asked = planner.on_bridges(_asked(answers, _with_projects(answers, options), plan))
         plan["together"] = min(together, serial)
         moves = planner.place(
             asked, _hosts(answers, options), _size("spare_memory", options["spare_memory"]), _size("spare_disk", options["spare_disk"])
@@ -74,7 +74,6 @@ def _name(row: t.Mapping[str, t.Any], part: str) -> str:
 
 def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str, moves: t.Sequence[planner.Move]) -> dict[str, t.Any]:
     workload = move.workload
-    beside = [other.workload for other in moves if workload.project and other is not move]
     return {
         "name": "{0}@{1}".format(workload.name, workload.source),
         "workload": workload.name,
@@ -90,9 +89,17 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
         "disks": list(workload.disks),
         "batch": batch,
         "session": _session(workload, stamp),
-        "beside": sorted(other.name for other in beside if (other.project, other.source) == (workload.project, workload.source)),
+        "beside": sorted(other.workload.name for other in moves if _beside(move, other)),
         "together": [_session(other.workload, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
     }
+
+
+def _beside(move: planner.Move, other: planner.Move) -> bool:
+    """Whether the other is of the same project, or comes to the same host at the same moment: what one has with the other stays within a host."""
+    ours, theirs = move.workload, other.workload
+    of_project = bool(ours.project) and (ours.project, ours.source) == (theirs.project, theirs.source)
+    of_wave = bool(ours.wave) and (ours.wave, ours.kind, move.destination) == (theirs.wave, theirs.kind, other.destination)
+    return other is not move and (of_project or of_wave)
 
 
 def _session(workload: planner.Workload, stamp: str) -> str:
@@ -206,6 +213,10 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
     kind = entry.get("kind", planner.CONTAINER)
     stopped = entry.get("state") in planner.STOPPED_GUEST if kind == planner.GUEST else entry.get("state") in STOPPED
     parts = _parts(entry, source, to, answers, options)
+    # Released workloads of a wave need not wait for others, and none waits for one that does not run.
+    alone = stopped or (unfinished or {}).get("state") in planner.PAST_RELEASE
+    wave = "" if alone else (waves or [labels.get(planner.WAVE) or ""])[0]
+    bridges = [] if alone or wave or options["mode"] != "live" else entry.get("bridges") or []
     begun = next((part for part in parts if part.resumed), None)
     return planner.Workload(
         name,
@@ -216,8 +227,7 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         needs=frozenset() if unfinished else frozenset(_list(options["needs"].get(name)) + _list(labels.get(planner.NEEDS))),
         apart=frozenset() if unfinished else frozenset(groups + _list(labels.get(planner.APART))),
         running=not stopped,
-        # Released workloads of a wave need not wait for others, and none waits for one that does not run.
-        wave="" if stopped or unfinished and unfinished["state"] in planner.PAST_RELEASE else (waves or [labels.get(planner.WAVE) or ""])[0],
+        wave=wave,
         destination=(unfinished or {}).get("destination") or (begun.destination if begun else to),
         resumed=unfinished is not None or begun is not None,
         session=(unfinished or {}).get("id", ""),
@@ -226,6 +236,7 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         disks=tuple(entry.get("disks") or ()),
         members=frozenset(entry.get("members") or ()),
         parts=parts,
+        bridges=frozenset((entry["project"], bridge) for bridge in bridges if entry.get("project")),
     )
 
 

@@ -38,7 +38,8 @@ def rollback_way(source: Side, destination: Side, asked: Answer) -> dict[str, t.
 
 def _sessions(answer: Answer, workload: str) -> list[Answer]:
     """Of moves from this host that have not ended."""
-    found = [each for each in answer.get("sessions") or () if each.get("workload") == workload and each.get("role") == "source"]
+    told = [*(answer.get("sessions") or ()), *answer.get("host", {}).get("pcopy", {}).get("sessions", ())]
+    found = [each for each in told if each.get("workload") == workload and each.get("role") == "source"]
     return [each for each in found if not each.get("ended") or let_go(each, workload)]
 
 

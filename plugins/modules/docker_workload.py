@@ -40,10 +40,11 @@ options:
     required: true
   state:
     description:
-      - With V(prepared) the container exists, equals O(source) and has never run here, and so do its volumes, under the names that they have there.
+      - With V(prepared) the container exists, equals O(source) and has never run here, and so do its volumes and networks, under the names that they
+        have there.
       - With V(started) the container runs. It is for one that a boot of its host has ended.
       - With V(settled) the container has the restart policy O(restart_policy). It is for one that runs where it is meant to after a move, or after
-        one that was taken back. During a move the policy is off.
+        one that was taken back. During a move the policy is off. Networks that were made for the move are this host's from then on.
       - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
     type: str
     choices: [prepared, started, settled, absent]
@@ -77,8 +78,15 @@ options:
         default: []
       addresses:
         description:
-          - By network, the addresses that it keeps though none was asked for, as Docker's API takes them.
+          - By the name of a network, addresses for which the container is to ask there beside those that it asked for, as the Engine API writes them. A
+            network of this host whose subnet Docker has drawn, and that no container is on, is made again as it is, with its subnet given.
         type: dict
+      networks:
+        description:
+          - Names of Docker's networks that are to be made as they are on the source.
+        type: list
+        elements: str
+        default: []
       secrets:
         description:
           - Of no meaning for Docker.
@@ -87,7 +95,7 @@ options:
         default: []
   restart_policy:
     description:
-      - For O(state=settled), the restart policy, as C(docker update --restart) takes it.
+      - For O(state=settled), the restart policy, as C(docker update --restart) takes it. Without one the policy is left alone.
     type: str
   volumes:
     description:
@@ -121,7 +129,25 @@ options:
     elements: str
     default: []
   beside: {type: list, elements: str, default: [], description: Of no meaning for Docker.}
-  around: {type: dict, default: {}, description: Of no meaning for Docker.}
+  requires: {type: list, elements: str, default: [], description: Of no meaning for Docker.}
+  around:
+    description:
+      - For O(state=absent), what was made for the move and goes with it, unless another move needs it or something else is on it.
+    type: dict
+    default: {}
+    suboptions:
+      networks:
+        description:
+          - Names of Docker's networks.
+        type: list
+        elements: str
+        default: []
+      pods:
+        description:
+          - Of no meaning for Docker.
+        type: list
+        elements: str
+        default: []
   timeout:
     description:
       - Seconds that the whole module may take.

@@ -101,6 +101,11 @@ workloads:
       description: Of a container of podman's or Docker's, the project of compose that it is of.
       type: str
       sample: shop
+    bridges:
+      description: Of a container of Docker's, the networks that it is on and that are bridges of this host alone.
+      type: list
+      elements: str
+      sample: [shop_default]
     parts:
       description: Of a project of podman-compose whose containers can move side by side, as a wave, the row of each in the order of their start.
       type: list

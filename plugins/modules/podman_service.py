@@ -117,6 +117,11 @@ cgroup:
   returned: when O(state=prepared)
   type: str
   sample: /sys/fs/cgroup/system.slice/shop.service
+cgroups:
+  description: The same of a pod's members, by their names.
+  returned: when O(state=prepared), of a pod
+  type: dict
+  sample: {front-db: /sys/fs/cgroup/system.slice/front-db.service}
 """
 
 from ..module_utils._core.step import alone

@@ -43,7 +43,7 @@ options:
         bound to the mount points of their image volumes, which are not mounted yet. Those that are plain directories are empty.
       - With V(started) the container runs. It is for one that a boot of its host has ended.
       - With V(settled) a container that runs has the timer of its health check, which podman makes for one that it starts, and not
-        for one that it restores. It requires those of O(requires), and what was made for it stays.
+        for one that it restores. It requires those of O(requires), pods of O(exiting) end with their members, and what was made for it stays.
       - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
     type: str
     choices: [prepared, started, settled, absent]
@@ -93,6 +93,17 @@ options:
             the members are readied.
         type: bool
         default: false
+      exiting:
+        description:
+          - Names of pods that end with the last of their members. They do not until O(state=settled).
+        type: list
+        elements: str
+        default: []
+      requirements:
+        description:
+          - By member, the names of the others that it requires (C(--requires)). It does not until O(state=settled).
+        type: dict
+        default: {}
       networks:
         description:
           - Names of podman's networks that are to be made as they are on the source.
@@ -118,6 +129,17 @@ options:
     type: list
     elements: str
     default: []
+  exiting:
+    description:
+      - For O(state=settled), names of pods that end with the last of their members again.
+    type: list
+    elements: str
+    default: []
+  requirements:
+    description:
+      - For O(state=settled), by member the names of the others that it requires again.
+    type: dict
+    default: {}
   requires:
     description:
       - For O(state=settled), names of the containers that it requires (C(--requires)), which have come beside it.

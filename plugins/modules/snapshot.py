@@ -19,7 +19,8 @@ description:
   - For the volumes alone the container runs on. Their file systems are frozen together for the last pass of a copy, by C(pcopy snapshot), and only
     clusters that differ from the snapshot before are stored. A container with plain volumes stands still itself for the last files of these.
   - With its memory the volumes are copied while the container runs, too. It is dumped for the last pass of that copy, and runs on
-    where it stood. Where the helper cannot hold CRIU, as under crun, it is ended by its dump and restored after the pass; a warning says why.
+    where it stood. Where the helper cannot hold CRIU, as under crun, it is ended by its dump and restored after the pass; a warning says why. A container
+    of Docker's that cannot run on is refused.
   - Of a KVM guest all disks are of one moment, as with M(livefleet.handover.backup), and the definition, the firmware's variables and the state of an
     emulated TPM are taken along. It may be off. Its memory is not taken.
   - A name that is a container and a guest on the host is refused.
@@ -75,8 +76,7 @@ options:
     default: podman
   memory:
     description:
-      - V(present), whether the memory and the container's own layer are taken too. V(restored), whether they are brought back. Not of a container of
-        Docker's.
+      - V(present), whether the memory and the container's own layer are taken too. V(restored), whether they are brought back.
     type: bool
     default: false
   configuration:

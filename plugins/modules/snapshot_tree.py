@@ -36,6 +36,12 @@ options:
       - Name of the container.
     type: str
     required: true
+  driver:
+    description:
+      - The engine that runs the container.
+    type: str
+    choices: [docker, podman]
+    default: podman
   state:
     description:
       - V(offered) returns the snapshots of this host, and V(brought) brings those of O(snapshots) that it lacks.
@@ -78,7 +84,7 @@ options:
 
 requirements:
   - the helper on both hosts (role livefleet.handover.pcopy)
-  - podman and ssh on this host
+  - podman or Docker, and ssh on this host
 
 seealso:
   - module: livefleet.handover.snapshot
@@ -130,6 +136,7 @@ bytes:
 from ..module_utils._core.runtime import finish
 from ..module_utils._core.snapshot_records import ROOT
 from ..module_utils._core.step import discreet
+from ..module_utils._drivers.copies.engines import ARGUMENT, engine_of
 from ..module_utils._podman.copies.snapshot_tree import act
 
 
@@ -138,6 +145,7 @@ def main() -> None:
     module = discreet(
         argument_spec={
             "workload": {"type": "str", "required": True},
+            "driver": ARGUMENT,
             "state": {"type": "str", "choices": ["offered", "brought"], "required": True},
             "source": {"type": "str", "default": ""},
             "snapshots": {"type": "list", "elements": "dict", "default": []},
@@ -150,7 +158,7 @@ def main() -> None:
         required_if=[("state", "brought", ("source",))],
         supports_check_mode=True,
     )
-    finish(module, lambda: act(module), module.params["workload"])
+    finish(module, lambda: act(module, engine_of(module)), module.params["workload"])
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ if os.fork() == 0:
     "a deleted file that is all holes": ("f = open('{tmp}/holes', 'wb'); f.truncate(2**30); os.unlink('{tmp}/holes')", None),
     "a pidfd": ("fd = call(434, os.getpid(), 0)", ("pidfds", "")),
     "a pidfd of a thread": ("fd = call(434, os.getpid(), os.O_EXCL)", ("thread_pidfds", "")),
+    "a pipe that holds the rest of a here-document": ("down, up = os.pipe(); os.write(up, b'rest'); os.close(up)", None),
+    "a pipe that it writes to itself": ("down, up = os.pipe(); os.write(up, b'rest')", None),
     "a pipe in packet mode": ("pipe = os.pipe2(os.O_DIRECT)", ("packet_pipes", "")),
     "a file below another mount": (
         """
@@ -115,20 +117,22 @@ if libc.ptrace(0x4206, child, 0, 0) != 0:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> t.Iterator[t.Callable[[str], int]]:
+def start(tmp_path: Path) -> t.Iterator[t.Callable[..., int]]:
     """Starts a culprit as the first process of a process namespace, with mounts of its own; returns its ID."""
     if os.geteuid() != 0:
         pytest.skip("namespaces need root")
     started: list[subprocess.Popen[str]] = []
 
-    def begin(culprit: str) -> int:
+    def begin(culprit: str, typed: str = "") -> int:
         code = FRAME.format(culprit=culprit.replace("{tmp}", str(tmp_path)))
         process = subprocess.Popen(
             ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", sys.executable, "-c", code],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
-        assert process.stdout is not None
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(typed)
+        process.stdin.flush()
         said = process.stdout.readline().strip()
         if said.startswith("impossible"):
             pytest.skip(f"this kernel has no such thing ({said})")
@@ -158,3 +162,12 @@ def test_a_larger_limit_lets_a_larger_file_through(start: t.Callable[[str], int]
     root = start(CULPRITS["a large deleted file"][0])
     assert [obstacle.size >= 2 * 2**20 for obstacle in processes.processes_of(root).obstacles] == [True]
     assert processes.processes_of(root, ghost_limit=4 * 2**20).obstacles == ()
+
+
+def test_input_that_is_not_read(start: t.Callable[..., int]) -> None:
+    root = start("print('ready', flush=True); signal.pause()", typed="hello")
+    assert [(found.check, found.detail, found.size) for found in processes.processes_of(root).obstacles] == [("unread_input", "0", 5)]
+
+
+def test_input_that_is_read(start: t.Callable[..., int]) -> None:
+    assert processes.processes_of(start("os.read(0, 5)", typed="hello")).obstacles == ()

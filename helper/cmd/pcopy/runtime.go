@@ -72,6 +72,13 @@ func mayCreate(ctx context.Context, words []string, root, runDir string) error {
 	if err != nil {
 		return err
 	}
+	memory, err := recovery.GoesBack(runDir, bundle)
+	if err != nil {
+		return err
+	}
+	if memory != nil {
+		return errors.New("session: the container goes back to the memory of a snapshot, and is not started beside it: wait for the end of that")
+	}
 	state := &recovery.OCIState{Bundle: bundle}
 	if err := recovery.MayCreate(ctx, root, runDir, state); err != nil {
 		return err
@@ -92,15 +99,29 @@ func restoring(ctx context.Context, words []string, root, runDir string) (change
 	if err != nil {
 		return nil, "", err
 	}
-	if spec == nil { // an operator's own
-		state := &recovery.OCIState{Bundle: bundle, Restores: true}
-		if err := recovery.MayStart(ctx, root, runDir, state); err != nil {
-			return nil, "", err
-		}
-		return words, "", recovery.BringAddresses(root, runDir, state)
+	if spec == nil {
+		changed, err = withoutSession(ctx, words, bundle, root, runDir)
+		return changed, "", err
 	}
 	r := spec.Hooks.Restore
 	return restoreWords(words, r.Gate, filepath.Dir(r.Log)), r.Hold, enterFirst(filepath.Join(bundle, "config.json"))
+}
+
+// withoutSession are the words of a restore that is no session's: of a container that goes
+// back to the memory of a snapshot with those images, and else an operator's own.
+func withoutSession(ctx context.Context, words []string, bundle, root, runDir string) ([]string, error) {
+	state := &recovery.OCIState{Bundle: bundle, Restores: true}
+	if err := recovery.MayStart(ctx, root, runDir, state); err != nil {
+		return nil, err
+	}
+	if err := recovery.BringAddresses(root, runDir, state); err != nil {
+		return nil, err
+	}
+	memory, err := recovery.GoesBack(runDir, bundle)
+	if err != nil || memory == nil {
+		return words, err
+	}
+	return restoreWords(words, memory.Images, memory.Work), nil
 }
 
 // restoreWords are runc's words with other images, and with all that a session carries.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/livefleet/handover/helper/internal/floating"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session/engine"
@@ -142,5 +144,49 @@ func TestARestoreOfASessionIsHeld(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(bundle, "config.json")); err != nil || !strings.Contains(string(b), "runc-entered") {
 		t.Errorf("the helper's hook is missing: %s, %v", b, err)
+	}
+}
+
+// A container goes back to the memory of a snapshot for as long as the program that takes it
+// back holds its note: by the images that this names, and it is not started beside that.
+func TestARestoreToTheMemoryOfASnapshot(t *testing.T) {
+	run, bundle := t.TempDir(), filepath.Join(t.TempDir(), "0123")
+	note := filepath.Join(run, "memory", "0123.json")
+	if err := os.MkdirAll(filepath.Dir(note), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"restore", "--image-path", "/copy", "--bundle", bundle, "0123"}
+	ask := func() (string, error, error) {
+		got, hold, err := restoring(context.Background(), words, t.TempDir(), run)
+		if hold != "" {
+			t.Errorf("%s stands in for CRIU", hold)
+		}
+		return strings.Join(got, " "), err, mayCreate(context.Background(), []string{"create", "--bundle", bundle, "0123"}, t.TempDir(), run)
+	}
+	if err := os.WriteFile(note, []byte(`{"images": "/images", "work": "/own"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err, create := ask(); err != nil || got != strings.Join(words, " ") || create != nil {
+		t.Errorf("by a note that a killed program has left: %s, %v, %v", got, err, create)
+	}
+	holder, err := os.Open(note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	if err := unix.Flock(int(holder.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	want := "restore --image-path /images --work-path /own --tcp-established --file-locks --bundle " + bundle + " 0123"
+	if got, err, create := ask(); err != nil || got != want || create == nil || !strings.Contains(create.Error(), "goes back to the memory of a snapshot") {
+		t.Errorf("%s, %v, %v", got, err, create)
+	}
+	for _, text := range []string{"", `{"images": "/images"}`} {
+		if err := os.WriteFile(note, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err, create := ask(); err == nil || create == nil || !strings.Contains(err.Error(), "does not say where the memory is") {
+			t.Errorf("by %q: %v, %v", text, err, create)
+		}
 	}
 }

@@ -28,7 +28,7 @@ IMAGE = "localhost/handover/tools:lab"
 PORT, INNER = 7000, 5432
 CRIU = "/etc/criu/runc.conf"
 COMMANDS = (
-    f"podman pod create --name {POD} --network lan --hostname quick --infra-image {IMAGE} --infra-command 'sleep 1000000'",
+    f"podman pod create --name {POD} --network lan --hostname quick --exit-policy=stop --infra-image {IMAGE} --infra-command 'sleep 1000000'",
     f"podman run --detach --name {DB} --pod {POD} --stop-signal 9 --volume quick-db:/data {IMAGE} "
     f"sh -c 'nc -ll -p {INNER} -e cat & exec heartbeat -file /data/beats -every 5ms'",
     f"podman run --detach --name {WEB} --pod {POD} --stop-signal 9 --volume quick-web:/srv --volume quick-db:/shared:ro {IMAGE} "
@@ -145,6 +145,7 @@ def test_there_and_back(pod: Pod) -> None:
         pod.nothing_is_lost(there)
         assert pod.circling(there) == []
         assert pod.on(there).check_output(f"podman exec {WEB} hostname") == "quick"
+        assert pod.on(there).check_output(f"podman pod inspect {POD} --format '{{{{.ExitPolicy}}}}'") == "stop"
         assert pod.on(here).check_output("ls /run/handover/gates /run/handover/silent 2>/dev/null | grep -v : | xargs") == ""
     told = pod.disconnect()
     assert told["answers"] > 1000 and "error" not in told, told

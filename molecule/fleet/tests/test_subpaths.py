@@ -14,10 +14,10 @@ import os
 import subprocess
 import time
 import typing as t
-from pathlib import Path
 
 import pytest
-from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, said
+from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, said
+from pair import Pair
 from turns import in_turn
 
 pytestmark = in_turn(2, of=3)
@@ -34,15 +34,10 @@ COMMAND = (
 )
 
 
-class Drawer:
+class Drawer(Pair):
     """The container on the first two hosts."""
 
-    def __init__(self, fleet: Hosts) -> None:
-        self.fleet = fleet
-        self.first, self.second = fleet.names[:2]
-
-    def on(self, host: str) -> t.Any:
-        return self.fleet.hosts[host]
+    NAME = NAME
 
     def volume(self, host: str, **options: t.Any) -> None:
         asked = {"name": IMAGE_VOLUME, "podman_volume": IMAGE_VOLUME, **options}
@@ -64,10 +59,6 @@ class Drawer:
         for name in (self.first, self.second):
             self.on(name).run(f"podman rm --force --time=0 --ignore {NAME} {NAME}-linked; podman volume rm --force {PLAIN}")
             self.volume(name, state="absent", force=True)
-
-    def move(self, there: str, **more: t.Any) -> tuple[int, str]:
-        here = self.second if there == self.first else self.first
-        return self.fleet.play("migrate", handover_workload=NAME, handover_source=here, handover_destination=there, **more)
 
     def begins_again(self, home: str) -> None:
         """It is started as podman starts it, and writes from the beginning."""
@@ -95,13 +86,7 @@ class Drawer:
 
 @pytest.fixture(scope="module")
 def drawer() -> t.Iterator[Drawer]:
-    made = Drawer(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
-    try:
-        made.remove()
-        made.make()
-        yield made
-    finally:
-        made.remove()
+    yield from Drawer.on_the_fleet()
 
 
 def test_a_place_behind_a_symbolic_link_is_refused(drawer: Drawer) -> None:

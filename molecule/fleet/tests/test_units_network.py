@@ -10,19 +10,17 @@ In the order of this file: each test finds the container where the one before it
 from __future__ import annotations
 
 import json
-import os
 import typing as t
-from pathlib import Path
 
 import pytest
-from hosts import Hosts, said
+from hosts import said
+from pair import QUADLETS, Pair
 from turns import in_turn
 
 pytestmark = in_turn(1, of=3)
 
 NAME, NETWORK, SUBNET = "tills", "systemd-tills", "10.119.7.0/24"
 UNIT, NETWORK_UNIT = f"{NAME}.service", f"{NAME}-network.service"
-FOLDER = "/etc/containers/systemd"
 CRIU = "/etc/criu/runc.conf"
 IMAGE, LAN = "localhost/handover/tools:lab", "till-lan"
 FILES = {
@@ -41,31 +39,19 @@ WantedBy=multi-user.target
 }
 
 
-class Tills:
+class Tills(Pair):
     """The unit on the first two hosts."""
 
-    def __init__(self, fleet: Hosts) -> None:
-        self.fleet = fleet
-        self.first, self.second = fleet.names[:2]
+    NAME = NAME
 
-    def on(self, host: str) -> t.Any:
-        return self.fleet.hosts[host]
-
-    def write(self) -> None:
-        host = self.on(self.first)
-        for name, text in FILES.items():
-            host.check_output("mkdir -p %s && printf %%s %s > %s", FOLDER, text, f"{FOLDER}/{name}")
-        host.check_output(f"systemctl daemon-reload && systemctl start {UNIT}")
+    def make(self) -> None:
+        self.start_quadlets(FILES, UNIT)
 
     def remove(self) -> None:
         for name in (self.first, self.second):
             host = self.on(name)
-            host.run(f"systemctl stop {UNIT} {NETWORK_UNIT}; rm -rf {FOLDER}/{NAME}.* /etc/systemd/system/{UNIT}.d /run/systemd/system/{UNIT}*")
+            host.run(f"systemctl stop {UNIT} {NETWORK_UNIT}; rm -rf {QUADLETS}/{NAME}.* /etc/systemd/system/{UNIT}.d /run/systemd/system/{UNIT}*")
             host.run(f"systemctl daemon-reload; systemctl reset-failed; podman rm --force --time=0 --ignore {NAME}; podman network rm --force {NETWORK}")
-
-    def move(self, there: str, **more: t.Any) -> tuple[int, str]:
-        here = self.second if there == self.first else self.first
-        return self.fleet.play("migrate", handover_workload=NAME, handover_source=here, handover_destination=there, **more)
 
     def network(self, host: str, name: str = NETWORK) -> dict[str, t.Any]:
         """All of it that is not the host's own."""
@@ -73,7 +59,7 @@ class Tills:
         return {key: value for key, value in found.items() if key not in ("id", "created", "containers", "network_interface")}
 
     def runs_only_on(self, there: str) -> None:
-        host, other = self.on(there), self.on(self.second if there == self.first else self.first)
+        host, other = self.on(there), self.on(self.other(there))
         conmon = host.check_output(f"podman inspect {NAME} --format '{{{{.State.ConmonPid}}}}'")
         assert host.check_output(f"systemctl show --value --property=MainPID {UNIT}") == conmon
         assert host.check_output(f"systemctl is-active {UNIT} {NETWORK_UNIT}").split() == ["active", "active"]
@@ -84,13 +70,7 @@ class Tills:
 
 @pytest.fixture(scope="module")
 def tills() -> t.Iterator[Tills]:
-    made = Tills(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
-    try:
-        made.remove()
-        made.write()
-        yield made
-    finally:
-        made.remove()
+    yield from Tills.on_the_fleet()
 
 
 def test_a_network_that_differs_is_refused_and_nothing_is_touched(tills: Tills) -> None:
@@ -116,7 +96,7 @@ def test_a_move_that_fails_takes_the_network_back(tills: Tills) -> None:
     assert status != 0 and f"runs on {tills.first} as before" in said(text), text[-3000:]
     tills.runs_only_on(tills.first)
     assert there.run(f"podman network exists {NETWORK}").rc == 1
-    assert there.run(f"ls {FOLDER}/{NAME}.*").stdout == ""
+    assert there.run(f"ls {QUADLETS}/{NAME}.*").stdout == ""
 
 
 @pytest.mark.parametrize("mode", ["live", "offline"])

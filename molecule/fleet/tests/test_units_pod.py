@@ -9,12 +9,15 @@ In the order of this file: each test finds the pod where the one before it left 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
 import typing as t
-from pathlib import Path
 
 import pytest
-from hosts import Hosts, boot, said
+from hosts import boot, said
+from pair import QUADLETS, Pair
 from turns import in_turn
 
 pytestmark = in_turn(0, of=3)
@@ -22,7 +25,6 @@ pytestmark = in_turn(0, of=3)
 POD, MEMBERS = "booth", ("booth-db", "booth-web")
 POD_UNIT = f"{POD}-pod.service"
 UNITS = (POD_UNIT, *(f"{member}.service" for member in MEMBERS))
-FOLDER = "/etc/containers/systemd"
 IMAGE = "localhost/handover/tools:lab"
 MEMBER = f"""\
 [Container]
@@ -31,7 +33,7 @@ ContainerName={{name}}
 Pod={POD}.pod
 Volume={{name}}.volume:/data
 StopSignal=9
-Exec=sh -c "date +%%s%%N >> /data/starts; exec sleep 1000000"
+Exec=sh -c "date +%%s%%N >> /data/starts; exec heartbeat -file /beats -every 10ms"
 """
 FILES = {
     f"{POD}.pod": (
@@ -40,40 +42,47 @@ FILES = {
         "[Install]\nWantedBy=multi-user.target\n"
     ),
     f"{POD}.network": "[Network]\nSubnet=10.119.8.0/24\nDisableDNS=true\nLabel=of=booths\n",
-    **{f"{member}.container": MEMBER.format(name=member) for member in MEMBERS},
+    f"{MEMBERS[0]}.container": MEMBER.format(name=MEMBERS[0]),
+    f"{MEMBERS[1]}.container": f"[Unit]\nRequires={MEMBERS[0]}.service\nAfter={MEMBERS[0]}.service\n\n{MEMBER.format(name=MEMBERS[1])}",
     **{f"{member}.volume": "[Volume]\nLabel=of=booths\n" for member in MEMBERS},
 }
 
 
-class Booth:
+class Booth(Pair):
     """The pod on the first two hosts."""
 
-    def __init__(self, fleet: Hosts) -> None:
-        self.fleet = fleet
-        self.first, self.second = fleet.names[:2]
+    NAME = POD
 
-    def on(self, host: str) -> t.Any:
-        return self.fleet.hosts[host]
-
-    def other(self, host: str) -> str:
-        return self.second if host == self.first else self.first
-
-    def write(self) -> None:
-        host = self.on(self.first)
-        for name, text in FILES.items():
-            host.check_output("mkdir -p %s && printf %%s %s > %s", FOLDER, text, f"{FOLDER}/{name}")
-        host.check_output(f"systemctl daemon-reload && systemctl start {POD_UNIT}")
+    def make(self) -> None:
+        self.start_quadlets(FILES, POD_UNIT)
 
     def remove(self) -> None:
         for name in (self.first, self.second):
             host = self.on(name)
             host.run(f"systemctl stop {POD_UNIT} {POD}-network.service {' '.join(f'{member}-volume.service' for member in MEMBERS)}")
-            host.run(f"rm -rf {FOLDER}/{POD}* " + " ".join(f"/etc/systemd/system/{unit}.d /run/systemd/system/{unit}*" for unit in UNITS))
+            host.run(f"rm -rf {QUADLETS}/{POD}* " + " ".join(f"/etc/systemd/system/{unit}.d /run/systemd/system/{unit}*" for unit in UNITS))
             host.run(f"systemctl daemon-reload; systemctl reset-failed; podman pod rm --force --time=0 --ignore {POD}")
             host.run(f"podman network rm --force systemd-{POD}; podman volume rm --force {' '.join(f'systemd-{member}' for member in MEMBERS)}")
 
-    def move(self, there: str, **more: t.Any) -> tuple[int, str]:
-        return self.fleet.play("migrate", handover_workload=POD, handover_source=self.other(there), handover_destination=there, **more)
+    def struck(self, there: str, side: str, step: str, **more: t.Any) -> tuple[int, str]:
+        """A move that stands still at a step of the source's, where the helper of one side is killed."""
+        session, source = f"{POD}-struck", self.on(self.other(there))
+        play = self.fleet.start("migrate", **self.asked(there), migrate_session=session, migrate_pause_at={"source": step}, **more)
+        try:
+            paused = f"grep -q '\"event\":\"paused\"' /var/lib/handover/sessions/{session}/events.jsonl"
+            source.check_output(f"for each in $(seq 600); do {paused} 2>/dev/null && exit; sleep 0.2; done; exit 1")
+            # No operator makes it act on the source meanwhile.
+            live = more["migrate_mode"] == "live"
+            source.run(f"systemctl {'stop' if live else 'start'} {POD_UNIT}")
+            assert (source.run(f"systemctl is-active {POD_UNIT}").rc == 0) is live
+            struck = source if side == "source" else self.on(there)
+            struck.check_output(f"systemctl kill --signal=KILL --kill-whom=main handover-{session}-{side}.service")
+            source.run(f"/usr/local/libexec/handover/pcopy session continue /var/lib/handover/sessions/{session}")
+            text, _nothing = play.communicate(timeout=300)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(play.pid, signal.SIGKILL)
+        return play.returncode, text
 
     def starts(self, there: str) -> list[int]:
         """How often each member was started since the first, by its volume."""
@@ -82,9 +91,11 @@ class Booth:
     def runs_only_on(self, there: str) -> None:
         host, other = self.on(there), self.on(self.other(there))
         assert host.check_output(f"systemctl is-active {' '.join(UNITS)}").split() == ["active"] * 3
-        for member in MEMBERS:
-            shown = host.check_output(f"podman inspect {member} --format '{{{{.State.ConmonPid}}}}'")
-            assert host.check_output(f"systemctl show --value --property=MainPID {member}.service") == shown
+        for container, unit in zip((f"{POD}-infra", *MEMBERS), UNITS):
+            conmon = host.check_output(f"podman inspect {container} --format '{{{{.State.ConmonPid}}}}'")
+            assert host.check_output(f"systemctl show --value --property=MainPID {unit}") == conmon, unit
+            assert f"/{unit}" in host.check_output(f"cat /proc/{conmon}/cgroup"), unit
+        assert host.check_output(f"podman pod inspect {POD} --format '{{{{.ExitPolicy}}}}'") == "stop"
         assert host.check_output(f"podman ps --filter pod={POD} --format '{{{{.Names}}}}'").split().__len__() == 3
         assert host.check_output(f"podman network inspect systemd-{POD} --format '{{{{.Labels.of}}}}'") == "booths"
         for unit in UNITS:
@@ -94,22 +105,19 @@ class Booth:
         assert other.run(f"podman volume exists systemd-{MEMBERS[0]}").rc == 1
         assert host.run(f"ls -d /var/lib/handover/sessions/{POD}-* /var/lib/handover/parts/*/*{POD}*").stdout == ""
 
+    def missed_nothing(self, there: str) -> None:
+        """Each member has its memory."""
+        for member in MEMBERS:
+            beats = json.loads(self.on(there).check_output(f"podman exec {member} heartbeat -gaps /beats"))
+            assert (beats["missed"], beats["broken"]) == (0, 0), (member, beats)
+
 
 @pytest.fixture(scope="module")
 def booth() -> t.Iterator[Booth]:
-    made = Booth(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
-    try:
-        made.remove()
-        made.write()
-        yield made
-    finally:
-        made.remove()
+    yield from Booth.on_the_fleet()
 
 
-def test_a_live_move_and_that_of_a_member_are_refused(booth: Booth) -> None:
-    status, text = booth.move(booth.second)
-    assert status != 0
-    assert f"{POD} is a pod ({', '.join(MEMBERS)}), which moves as one and is stopped for it, as its unit {POD_UNIT} makes it anew" in said(text)
+def test_the_move_of_a_member_is_refused(booth: Booth) -> None:
     status, text = booth.fleet.play(
         "migrate", handover_workload=MEMBERS[0], handover_source=booth.first, handover_destination=booth.second, migrate_mode="offline"
     )
@@ -119,42 +127,69 @@ def test_a_live_move_and_that_of_a_member_are_refused(booth: Booth) -> None:
     assert booth.starts(booth.first) == [1, 1]
 
 
-def test_it_moves_with_all_of_its_units(booth: Booth) -> None:
-    status, text = booth.move(booth.second, migrate_mode="offline")
+def test_it_moves_live_with_all_of_its_units(booth: Booth) -> None:
+    status, text = booth.move(booth.second)
     assert status == 0, text[-4000:]
     booth.runs_only_on(booth.second)
-    assert booth.starts(booth.second) == [2, 2]
-    kept = set(booth.on(booth.first).check_output(f"ls {FOLDER}").split())
+    booth.missed_nothing(booth.second)
+    assert booth.starts(booth.second) == [1, 1]
+    kept = set(booth.on(booth.first).check_output(f"ls {QUADLETS}").split())
     assert {f"{name}.migrated" for name in FILES if not name.endswith(".network")} <= kept and f"{POD}.network" in kept
 
 
 def test_it_is_restarted_and_comes_up_at_a_boot(booth: Booth) -> None:
     host = booth.on(booth.second)
+    host.check_output(f"systemctl restart {MEMBERS[1]}.service")
+    booth.runs_only_on(booth.second)
+    booth.missed_nothing(booth.second)
+    assert booth.starts(booth.second) == [1, 2]
     # The members' units come up after the pod's.
     host.check_output(f"systemctl restart {POD_UNIT} && systemctl start {' '.join(UNITS)}")
     booth.runs_only_on(booth.second)
     boot(host, POD_UNIT)
     host.run("systemctl is-system-running --wait")
     booth.runs_only_on(booth.second)
-    assert booth.starts(booth.second) == [4, 4]
+    assert booth.starts(booth.second) == [3, 4]
 
 
-def test_a_move_that_fails_leaves_its_units_as_they_were(booth: Booth) -> None:
+@pytest.mark.parametrize(
+    ("mode", "side", "step"),
+    [
+        pytest.param("live", "destination", "prepared", marks=in_turn(0)), pytest.param("offline", "destination", "frozen", marks=in_turn(0)),
+        pytest.param("live", "source", "prepared", marks=in_turn(1)), pytest.param("offline", "source", "frozen", marks=in_turn(1)),
+    ],
+)  # fmt: skip
+def test_a_move_that_is_struck_leaves_it_under_its_units(booth: Booth, mode: str, side: str, step: str) -> None:
+    """It stood still, or its units had stopped it."""
+    before = booth.starts(booth.second)
+    status, text = booth.struck(booth.first, side, step, migrate_mode=mode)
+    assert status != 0 and f"{POD} was not moved" in said(text), text[-4000:]
+    booth.runs_only_on(booth.second)
+    if mode == "live":
+        booth.missed_nothing(booth.second)
+    assert booth.starts(booth.second) == [number + (mode == "offline") for number in before]
+
+
+def test_a_move_that_cannot_begin_leaves_its_units_as_they_were(booth: Booth) -> None:
     """A unit of that name is on the destination, with other contents."""
-    there = booth.on(booth.first)
-    there.check_output(f"printf '[Container]\\nImage={IMAGE}\\nExec=true\\n' > {FOLDER}/{MEMBERS[1]}.container && systemctl daemon-reload")
+    before, there = booth.starts(booth.second), booth.on(booth.first)
+    there.check_output(f"printf '[Container]\\nImage={IMAGE}\\nExec=true\\n' > {QUADLETS}/{MEMBERS[1]}.container && systemctl daemon-reload")
     try:
-        status, text = booth.move(booth.first, migrate_mode="offline")
+        status, text = booth.move(booth.first)
     finally:
-        there.check_output(f"rm {FOLDER}/{MEMBERS[1]}.container && systemctl daemon-reload")
+        there.check_output(f"rm {QUADLETS}/{MEMBERS[1]}.container && systemctl daemon-reload")
     assert status != 0 and f"{MEMBERS[1]}.service" in said(text), text[-3000:]
     booth.runs_only_on(booth.second)
-    assert booth.starts(booth.second) == [4, 4]
+    assert booth.starts(booth.second) == before
 
 
-def test_it_goes_back(booth: Booth) -> None:
-    status, text = booth.move(booth.first, migrate_mode="offline")
+@pytest.mark.parametrize(("mode", "there"), [("live", 0), ("offline", 1)])
+def test_it_moves_on(booth: Booth, mode: str, there: int) -> None:
+    host = (booth.first, booth.second)[there]
+    before = booth.starts(booth.other(host))
+    status, text = booth.move(host, migrate_mode=mode)
     assert status == 0, text[-4000:]
-    booth.runs_only_on(booth.first)
-    assert booth.starts(booth.first) == [5, 5]
-    assert ".migrated" not in booth.on(booth.first).check_output(f"ls {FOLDER}")
+    booth.runs_only_on(host)
+    booth.missed_nothing(host)
+    assert booth.starts(host) == [number + (mode == "offline") for number in before]
+    assert ".migrated" not in booth.on(host).check_output(f"ls {QUADLETS}")

@@ -45,6 +45,7 @@ class Move:
     binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says
     binds_there: Facts = field(default_factory=dict)
     problems: tuple[str, ...] = field(default=())
+    beside: t.Sequence[str] = ()  # names of the containers that move at the same moment, each by itself
     floating_addresses: t.Sequence[str] = ()  # addresses of published ports that move along
 
     @property

@@ -172,3 +172,13 @@ def space(plan: Move, needs: t.Iterable[Need]) -> t.Iterator[str]:
                 format_size(place["free"]),
                 format_size(size + SPARE_DISK - place["free"]),
             )
+
+
+def project_units(move: Move) -> t.Iterator[str]:
+    """compose makes a project's containers again where it finds none, with empty volumes and the same addresses."""
+    every = {each["unit"]: each["runs"] for facts in (move.members or [move.container]) for each in facts.get("project_units", [])}
+    for unit, runs in every.items():
+        cure = "stop and disable it, start the project by `up --detach`" if runs else "disable it with `systemctl disable {0}`".format(unit)
+        yield "the systemd unit {0} on {1} has compose start the project of {2}, and would make it again there: {3}, and move it then".format(
+            unit, move.source, move.workload, cure
+        )

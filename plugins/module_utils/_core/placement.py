@@ -17,7 +17,7 @@ workload, it is taken back.
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .sizes import format_size
 
@@ -74,6 +74,7 @@ class Workload:
     members: frozenset[str] = frozenset()  # of several containers that move as one, the names of all
     project: str = ""  # whose containers move beside each other
     parts: tuple[Workload, ...] = ()  # of a project that moves as a wave, its containers
+    bridges: frozenset[tuple[str, str]] = frozenset()  # its project, and each bridge of its host alone that it is on
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,37 @@ class Move:
 
     workload: Workload
     destination: str
+
+
+def on_bridges(workloads: t.Sequence[Workload]) -> list[Workload]:
+    """Those of a project that are on one bridge as one, which go side by side as a wave: what they have with each other over it stays within a host."""
+    found: list[Workload] = []
+    for workload in workloads:
+        near = [each for each in found if _beside(each, workload)]
+        found = [each for each in found if each not in near]
+        found.append(_as_wave([part for each in [*near, workload] for part in each.parts or (each,)]) if near else workload)
+    return found
+
+
+def _beside(one: Workload, other: Workload) -> bool:
+    same = (one.source, one.destination) == (other.source, other.destination)
+    return same and bool(one.bridges & other.bridges) and not one.apart & other.apart
+
+
+def _as_wave(parts: t.Sequence[Workload]) -> Workload:
+    name = min(parts[0].bridges)[0]
+    return replace(
+        parts[0],
+        name=name,
+        memory=sum(each.memory for each in parts),
+        disk=sum(each.disk for each in parts),
+        needs=frozenset(label for each in parts for label in each.needs),
+        apart=frozenset(group for each in parts for group in each.apart),
+        resumed=any(each.resumed for each in parts),
+        members=frozenset(each.name for each in parts),
+        bridges=frozenset(bridge for each in parts for bridge in each.bridges),
+        parts=tuple(replace(each, wave=name) for each in parts),
+    )
 
 
 def place(workloads: t.Sequence[Workload], hosts: t.Sequence[Host], spare_memory: int = 0, spare_disk: int = 0) -> list[Move]:

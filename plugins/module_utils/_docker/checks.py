@@ -67,6 +67,15 @@ def _restart_policy(move: Move) -> t.Iterator[str]:
         )
 
 
+def _systemd_unit(move: Move) -> t.Iterator[str]:
+    """On either host: such a unit often removes the container that it finds, and makes another, which no session knows."""
+    for name, facts in ((move.source, move.here), (move.destination, move.there)):
+        for unit in facts["workload"].get("units", []):
+            yield "the systemd unit {0} on {1} starts {2}, and could start it there while the other host runs it: {3}".format(
+                unit, name, move.workload, "disable and stop it, have Docker start {0} by a restart policy (docker update --restart)".format(move.workload)
+            )
+
+
 def _auto_remove(move: Move) -> t.Iterator[str]:
     if move.container["auto_remove"]:
         yield "{0} was started with --rm, so its host forgets it as soon as it stops and could not take it back: create it again without --rm".format(
@@ -236,6 +245,8 @@ BASICS: dict[str, Check] = {
 CHECKS: dict[str, Check] = {
     "running": _running,
     "restart_policy": _restart_policy,
+    "systemd_unit": _systemd_unit,
+    "project_units": move_checks.project_units,
     "auto_remove": _auto_remove,
     "namespaces": _namespaces,
     "links": _links,
@@ -288,6 +299,7 @@ def twin(move: Move) -> dict[str, t.Any]:
         "folders": bind_checks.folders(move),
         "secrets": [],
         "addresses": kept_addresses.in_request(move),
+        "networks": networks.to_make(move),
     }
 
 

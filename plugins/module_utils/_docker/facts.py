@@ -10,6 +10,7 @@ import posixpath
 import typing as t
 
 from .inventory import COMPARED, INSPECT
+from .network_twin import definition
 
 Document = t.Mapping[str, t.Any]
 
@@ -72,6 +73,7 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[
                 "own_ip6": endpoint.get("GlobalIPv6Address") or "",
                 "gateways": [endpoint[key] for key in ("Gateway", "IPv6Gateway") if endpoint.get(key)],
                 "mac": endpoint.get("MacAddress") or "",
+                "definition": definition(known[name]) if name in known else {},
             }
         )
     return found
@@ -225,8 +227,6 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         "pid": int(state.get("Pid") or 0),
         "exit_code": int(state.get("ExitCode") or 0),
         "image": {"id": inspect.get("Image") or "", "name": config.get("Image") or ""},
-        "tty": bool(config.get("Tty")),
-        "stdin": bool(config.get("OpenStdin")),
         "init": bool(host.get("Init")),
         "auto_remove": bool(host.get("AutoRemove")),
         "restart_policy": restart_policy(inspect),

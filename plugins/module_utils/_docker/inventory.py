@@ -49,7 +49,7 @@ INSPECT: dict[str, Row] = {
            "NetworkSettings.Networks.*.GlobalIPv6Address"),
     **rows(SAME, "a live move keeps the routes, so the destination's network has it", "NetworkSettings.Networks.*.Gateway",
            "NetworkSettings.Networks.*.IPv6Gateway", check="gateway"),
-    **rows(SAME, "the network has the same driver and subnets on both hosts", "NetworkSettings.Networks.*.IPPrefixLen",
+    **rows(SAME, "the network is the same on both hosts, or the move makes it there", "NetworkSettings.Networks.*.IPPrefixLen",
            "NetworkSettings.Networks.*.GlobalIPv6PrefixLen", check="networks"),
     **rows(ANEW, OF_THE_HOST, "NetworkSettings.Networks.*.NetworkID", "NetworkSettings.Networks.*.EndpointID"),
     **rows(ANEW, "Docker names the twin by its name and its own ID", "NetworkSettings.Networks.*.DNSNames"),
@@ -64,9 +64,7 @@ INSPECT: dict[str, Row] = {
     **rows(SAME, COMPARED, "Config.Hostname", "Config.Domainname", "Config.User", "Config.AttachStdin", "Config.AttachStdout", "Config.AttachStderr",
            "Config.StdinOnce", "Config.Env", "Config.Cmd", "Config.ArgsEscaped", "Config.Healthcheck", "Config.Volumes",
            "Config.WorkingDir", "Config.Entrypoint", "Config.NetworkDisabled", "Config.OnBuild", "Config.Labels", "Config.StopSignal",
-           "Config.StopTimeout", "Config.Shell", "Config.ExposedPorts"),
-    # A live move refuses what has one.
-    **rows(SAME, COMPARED, "Config.Tty", "Config.OpenStdin", check="terminal"),
+           "Config.StopTimeout", "Config.Shell", "Config.ExposedPorts", "Config.Tty", "Config.OpenStdin"),
     **rows(CARRIED, "as the address of its first network", "Config.MacAddress"),
     **rows(ANEW, "a name for the image, which itself is compared", "Config.Image"),
     # HostConfig
@@ -121,12 +119,13 @@ STATE: dict[str, Row] = {
         CARRIED, _LIVE + ", as [of podman's containers](container-inventory.md); the same are refused, with the same names of checks", "files"
     ),
     "TCP connections over a macvlan or ipvlan": Row(CARRIED, _LIVE + ", with the address; the peers are told to wait, and that there is room again"),
+    "TCP connections over a bridge, with a container that moves at the same moment": Row(CARRIED, _LIVE + " on both sides", "begun_elsewhere"),
     "TCP connections through a published port on a floating address": Row(
         CARRIED, _LIVE + "; the session carries the address and the NAT's entry of the connection", "floating_addresses"
     ),
     "other TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network, or publish on a floating address", "connections"),
     "an address on a bridge that was not fixed": Row(CARRIED, "the twin has it as a fixed one, and the check says so", "addresses"),
-    "such an address on the default bridge, or on a network without a subnet of its own": Row(
+    "such an address on the default bridge, or on a network without a subnet of its own that others are on": Row(
         REFUSED, "put it on a network with --subnet, or move it offline", "fixed_address"
     ),
     "such an address on a macvlan or ipvlan": Row(REFUSED, "create it with --ip, or move it offline", "networks"),
@@ -136,6 +135,8 @@ STATE: dict[str, Row] = {
         CARRIED, "by the session, which looks that they hold before the release; told where the destination lacks one of them", "affinity"
     ),
     "the MTU of its interfaces": Row(CARRIED, "by the session; a network that does not carry packets of that size is refused", "mtu"),
+    "a unit of systemd that starts it, on either host": Row(REFUSED, "have a restart policy start it", "systemd_unit"),
+    "a unit that has compose start its project": Row(REFUSED, "disable it, and enable one on the destination afterwards", "project_units"),
     "another container in its network, process or IPC namespace, or with its volumes": Row(REFUSED, "create that without it", "required_by"),
     "Docker's own rules in it, which lead to its answers for names": Row(ANEW, "Docker makes them again for the twin"),
     "interfaces, neighbours, rules of iptables and so on that the container has made": Row(REFUSED, "have Docker make them", "own_network"),
@@ -146,7 +147,8 @@ STATE: dict[str, Row] = {
     "a /dev/shm that others share (--ipc shareable)": Row(REFUSED, "create it with --ipc private", "shared_memory"),
     "cgroups that it has made below its own": Row(REFUSED, "move it offline", "cgroups"),
     "its own cgroup": Row(ANEW, "the runtime makes the twin's, and CRIU leaves the processes in it"),
-    "a terminal or an open standard input": Row(REFUSED, "create it without --tty and --interactive", "terminal"),
+    "a terminal, an open standard input": Row(CARRIED, _LIVE + "; `docker attach` reaches it on the destination"),
+    "input from outside that is not read yet": Row(REFUSED, "have it read", "unread_input"),
     "the program of --init": Row(REFUSED, "create it without, or move it offline", "init"),
     "user namespaces (userns-remap)": Row(REFUSED, "move it offline", "user_namespace"),
     "what a health check has found": Row(ANEW, "the checks begin again when it runs there"),

@@ -45,24 +45,32 @@ def in_request(move: Move) -> dict[str, dict[str, str]]:
     return {name: addresses for name, addresses in found.items() if addresses}
 
 
-def fixed_address(move: Move) -> t.Iterator[str]:
-    """Networks on which it cannot keep its address. A running program and its peers know that."""
-    docker = move.there["host"]["docker"]
-    # Of one with other subnets it is said that those differ.
-    alike = {(network["name"], *network["subnets"]) for network in docker["networks"]}
+def drawn_again(move: Move) -> t.Iterator[str]:
+    """Networks on which Docker would draw it another address at its start. A running program and its peers know the one that it has."""
     for network in move.container["networks"]:
         if move.live and move.container["running"] and not (network["ip"] or network["ip6"]):
             cure = _ANOTHER_NETWORK if network["name"] == DEFAULT_BRIDGE else "create it with `docker run --ip`"
             yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: {3}, {4}".format(
                 move.workload, network["name"], move.destination, cure, OFFLINE_CURE
             )
+
+
+def fixed_address(move: Move) -> t.Iterator[str]:
+    """Networks on which it cannot keep its address."""
+    yield from drawn_again(move)
+    docker = move.there["host"]["docker"]
+    # Of one with other subnets it is said that those differ.
+    alike = {(network["name"], *network["subnets"]) for network in docker["networks"]}
+    # One that nobody is on is made again, as it is and with its subnet given.
+    users = {network["name"]: sorted({each["container"] for each in network["taken"]}) for network in docker["networks"]}
+    for network in move.container["networks"]:
         drawn = docker.get("drawn_subnets", {}).get(network["name"], ()) if (network["name"], *network["subnets"]) in alike else ()
         for version, asked, _own, _key in _FAMILIES:
-            if network[asked] and version in drawn:
+            if network[asked] and version in drawn and users[network["name"]]:
                 yield (
-                    "{0} keeps the address {1}, and Docker on {2} fixes none in the IPv{3} subnet of its network {4}, which it has drawn itself: make that "
-                    "network anew there, with the same subnet by `docker network create --subnet`".format(
-                        move.workload, network[asked], move.destination, version, network["name"]
+                    "{0} keeps the address {1}, and Docker on {2} fixes none in the IPv{3} subnet of its network {4}, which it has drawn itself and {5} is on: "
+                    "make that network anew there, with the same subnet by `docker network create --subnet`".format(
+                        move.workload, network[asked], move.destination, version, network["name"], ", ".join(users[network["name"]])
                     )
                 )
 
@@ -70,10 +78,13 @@ def fixed_address(move: Move) -> t.Iterator[str]:
 def _gateway(move: Move) -> t.Iterator[str]:
     """It keeps its routes, too. Where none was asked for, Docker takes the first address of its range, and may not tell which that is."""
     here, there = ({each["address"] for each in host["addresses"]} for _name, host in move.hosts)
-    alike = {(network["name"], *network["subnets"]) for network in move.there["host"]["docker"]["networks"]}
-    kept_routes = move.container["networks"] if move.live and move.container["running"] else []
-    for network in kept_routes:
-        for gateway in network["gateways"] if not network["shared"] and (network["name"], *network["subnets"]) in alike else []:
+    alike = {(network["name"], *network["subnets"]): network for network in move.there["host"]["docker"]["networks"]}
+    for network in move.container["networks"] if move.live and move.container["running"] else []:
+        other = alike.get((network["name"], *network["subnets"]))
+        # Gateways that Docker tells are compared with all else of the networks.
+        if network["shared"] or other is None or any(each["gateway"] for each in (other.get("definition") or {}).get("subnets", [])):
+            continue
+        for gateway in network["gateways"]:
             if gateway in here and gateway not in there:
                 yield (
                     "{0} leaves its network {1} by {2}, which is not the gateway of {1} on {3}: make that network again there with "

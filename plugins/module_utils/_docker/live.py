@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core import floating, move_checks
+from .._core import floating, move_checks, network_checks
 from .._core.move import Move
-from . import gate
+from . import gate, networks
 
 OFFLINE_CURE = "or use migrate_mode=offline"
 # Docker keeps /dev/shm on the host then, where CRIU takes it for a part of the host.
@@ -41,13 +41,6 @@ def _user_namespaces(move: Move) -> t.Iterator[str]:
             )
 
 
-def _terminal(move: Move) -> t.Iterator[str]:
-    if move.container["tty"] or move.container["stdin"]:
-        yield "{0} was created with {1}, and Docker does not connect a restored container to it: create it without, {2}".format(
-            move.workload, "a terminal (--tty)" if move.container["tty"] else "an open standard input (--interactive)", OFFLINE_CURE
-        )
-
-
 def _init(move: Move) -> t.Iterator[str]:
     if move.container["init"]:
         yield "{0} was created with --init, whose program Docker mounts from {1} and CRIU cannot mount again: create it without --init, {2}".format(
@@ -64,7 +57,10 @@ def _shared_memory(move: Move) -> t.Iterator[str]:
 
 def _connections(move: Move) -> t.Iterator[str]:
     cure = "put it on a macvlan or ipvlan network, or publish its ports on an address that floats ({0})".format(floating.OPTION)
-    yield from move_checks.connections(move, cure, floating.carried(move))
+    carried = floating.carried(move)
+    for address, count in networks.carried(move).items():
+        carried[address] = carried.get(address, 0) + count
+    yield from move_checks.connections(move, cure, carried)
 
 
 def _drawn_ports(move: Move) -> t.Iterator[str]:
@@ -76,6 +72,14 @@ def _drawn_ports(move: Move) -> t.Iterator[str]:
                 move.workload, ", ".join(move.container["drawn_ports"]), move.source, move.destination, OFFLINE_CURE
             )
         )
+
+
+def _begun_elsewhere(move: Move) -> t.Iterator[str]:
+    """Connections over a bridge of the host's own, whose packets the destination's firewall sees."""
+    beside = networks.carried(move)
+    for network in move.container["networks"]:
+        number = sum(beside.get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        yield from network_checks.begun_elsewhere(move, network, number, "podman's or a firewall's")
 
 
 def _own_network(move: Move) -> t.Iterator[str]:
@@ -120,11 +124,11 @@ BASICS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"processes": _unseen}
 CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
     "experimental": _experimental,
     "user_namespace": _user_namespaces,
-    "terminal": _terminal,
     "init": _init,
     "shared_memory": _shared_memory,
     "drawn_ports": _drawn_ports,
     "connections": _connections,
+    "begun_elsewhere": _begun_elsewhere,
     "own_network": _own_network,
     "cgroups": _cgroups,
     "memory_options": _memory_by_itself,

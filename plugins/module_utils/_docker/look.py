@@ -10,11 +10,13 @@ import functools
 import os
 import typing as t
 
-from .._core import host
+from .._core import host, units
+from .._core.parts import DOCKER_NETWORK, Parts
 from .._core.runtime import HandoverError, Runtime
 from . import facts as facts_of, gate, recorded
 from .api import SOCKET, Docker
 from .inventory import unaccounted
+from .network_twin import definition
 from .twin import ANONYMOUS
 
 Document = t.Mapping[str, t.Any]
@@ -70,7 +72,7 @@ class Look:
         brief = self._brief(listed)
         inspect = self.ask(lambda: self.docker.inspect(listed["Id"]), None) if listed else None
         if inspect is None:
-            return brief
+            return {**brief, "units": self._units(brief["name"], brief["name"])}
         inspect = facts_of.with_network_named(inspect, networks)
         facts = {**brief, **facts_of.facts_of(inspect, networks), "essence": facts_of.essence(inspect), "inspect": inspect}
         known = {volume["Name"]: volume for volume in volumes}
@@ -83,11 +85,18 @@ class Look:
             beside=[{"name": each["Name"].lstrip("/"), "published_on": facts_of.published_on(each)} for each in others],
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             memory=0,
+            units=self._units(facts["name"], facts["id"]),
+            project_units=self.ask(lambda: units.project_units(self.runtime, (inspect.get("Config") or {}).get("Labels") or {}), []),
         )
         facts["bundle_seen"] = _bundle_of(facts["pid"]) if facts["running"] else ""
         facts["log"]["size"] = host.allocated(facts["log"]["path"]) if facts["log"]["path"] else 0
         facts["image"].update(_image(facts["image"], images))
         return facts
+
+    def _units(self, name: str, identifier: str) -> list[str]:
+        """The units of systemd that start a container of this name, and do or will at the next boot."""
+        starting = units.units_of("docker", name, identifier)
+        return self.ask(lambda: units.acting(self.runtime, starting), []) if starting else []
 
     def _others(self, containers: Documents, identifier: str) -> Documents:
         """The other containers, as the daemon's list does not tell all that they have in common with one."""
@@ -134,6 +143,8 @@ class Look:
                     "parent": (each.get("Options") or {}).get("parent") or "",
                     "mtu": facts_of.mtu_of(each),
                     "taken": _taken(each),
+                    "definition": definition(each),
+                    "claimed": Parts().claimed(DOCKER_NETWORK, each["Name"]),
                 }
                 for each in networks
             ],

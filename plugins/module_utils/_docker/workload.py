@@ -13,10 +13,12 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core import bind_places
+from .._core.parts import DOCKER_NETWORK, Parts
 from .._core.runtime import HandoverError, Runtime
 from .._core.step import Step
 from . import facts as facts_of
 from .api import Docker
+from .surroundings import Surroundings
 from .twin import request
 
 Document = t.Mapping[str, t.Any]
@@ -56,6 +58,8 @@ class DockerWorkload:
             # Made by an earlier run, or by another program: only an equal of the source is accepted.
             self._verify(source, existing)
             return self._result(existing, [])
+        around = Surroundings(self.docker, self.name, self.reasons)
+        networks = around.missing(source["networks"], self.params["planned"])
         self.reasons += ["Docker has no volume named {0}".format(name) for name in missing]
         self.reasons.append("there is no container named {0}".format(self.name))
         if self.module.check_mode:
@@ -65,16 +69,18 @@ class DockerWorkload:
         made: list[str] = []
         folders = (self.params["planned"] or {}).get("folders") or []
         try:
+            around.make(networks)
             bind_places.make(folders, source["mounts"])
             for name in missing:
                 volume = volumes[name]
                 self.docker.post("volumes", "create", body={"Name": name, "Driver": volume["driver"], "Labels": volume["labels"]})
                 made.append(name)
-            identifier = self.docker.post("containers", "create", body=body, name=self.name)["Id"]
-            inspect = self.docker.inspect(identifier) or {}
+            inspect = self.docker.inspect(around.create(body)) or {}
             self._verify(source, inspect)
         except HandoverError:
             self._undo(made, folders)
+            with contextlib.suppress(HandoverError):
+                around.withdraw([network["name"] for network in networks])
             raise
         return self._result(inspect, made)
 
@@ -150,7 +156,12 @@ class DockerWorkload:
 
     def _settle(self) -> dict[str, t.Any]:
         """The helper puts the policy back as soon as the workload runs, and lets it run where that fails; here it is a failure."""
+        # What was made for the move is this host's from now on.
+        if not self.module.check_mode:
+            Parts().keep(self.name, (DOCKER_NETWORK,))
         existing, wanted = self._here(), self.params["restart_policy"]
+        if not wanted:
+            return {}
         if existing is None:
             raise HandoverError("there is no container named {0} on this host, so its restart policy cannot be {1}".format(self.name, wanted))
         found = facts_of.restart_policy(existing)
@@ -194,6 +205,7 @@ class DockerWorkload:
             self.docker.delete("volumes", name)
         bind_places.put_aside(self.params["aside"])
         bind_places.remove(self.params["folders"])
+        Surroundings(self.docker, self.name, self.reasons).withdraw(self.params["around"].get("networks") or ())
         return {}
 
 
@@ -209,6 +221,7 @@ STEP = Step(
                 "volumes": {"type": "list", "elements": "str", "required": True},
                 "folders": {"type": "list", "elements": "str", "default": []},
                 "addresses": {"type": "dict"},
+                "networks": {"type": "list", "elements": "str", "default": []},
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
             },
         },
@@ -219,9 +232,14 @@ STEP = Step(
         "members": {"type": "list", "elements": "str", "default": []},
         "pods": {"type": "list", "elements": "str", "default": []},
         "beside": {"type": "list", "elements": "str", "default": []},
-        "around": {"type": "dict", "default": {}},
+        "requires": {"type": "list", "elements": "str", "default": []},
+        "around": {
+            "type": "dict",
+            "default": {},
+            "options": {"networks": {"type": "list", "elements": "str", "default": []}, "pods": {"type": "list", "elements": "str", "default": []}},
+        },
         "timeout": {"type": "int", "default": 120},
     },
-    required_if=[("state", "prepared", ["source"]), ("state", "settled", ["restart_policy"])],
+    required_if=[("state", "prepared", ["source"])],
     run=lambda module: DockerWorkload(module).run(),
 )

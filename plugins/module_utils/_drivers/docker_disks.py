@@ -24,7 +24,8 @@ def with_disks(workload: dict[str, t.Any]) -> dict[str, t.Any]:
     for mount in workload.get("mounts") or []:
         directory = mount["source"] if mount["type"] == "bind" else ((mount.get("volume") or {}).get("options") or {}).get("device") or ""
         mount.update(directory=directory, image_volume=image_volume_below(directory, mounts) if directory else None)
-    return {**workload, "engine": ENGINE}
+    # Where a copy of its memory lies while it is taken, too.
+    return {**workload, "engine": ENGINE, **({"static_dir": workload["own_dir"]} if "own_dir" in workload else {})}
 
 
 def of_group(word: str, members: t.Sequence[dict[str, t.Any]]) -> dict[str, t.Any]:

@@ -91,7 +91,7 @@ def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t
         "entered": entered,
         "huge_pages": container_facts.huge_pages(found.pids),
         "connections": host.connections(pid),
-        "peers": floating_look.peers(host.established(pid)) if any(port["host_ip"] for port in facts["ports"]) else [],
+        "peers": floating_look.peers(host.established(pid)),
         "multicast": task_facts.multicast_groups(pid),
         "cgroup": cgroup,
         "divided": host.divided_cgroup(pid, identifier, cgroup),

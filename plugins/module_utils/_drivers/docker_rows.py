@@ -19,6 +19,7 @@ from .._core.runtime import Runtime
 from .._docker import recorded
 from .._docker.api import SOCKET, Docker
 from .._docker.facts import name_of
+from .._docker.network_twin import BUILT_IN
 from .._podman.processes import processes_of
 
 Document = t.Mapping[str, t.Any]
@@ -38,11 +39,12 @@ def workloads(runtime: Runtime, asked: bool) -> list[dict[str, t.Any]]:
     if not asked:
         return [_row(each["Name"], untold=DOWN) for each in recorded.containers(runtime)]
     docker = Docker(runtime)
+    own = {each["Name"] for each in docker.get("networks") or [] if each.get("Driver") == "bridge" and each["Name"] not in BUILT_IN}
     found = ((listed, docker.inspect(listed["Id"])) for listed in docker.containers())
-    return [_described(listed, inspect) for listed, inspect in found if inspect]
+    return [_described(listed, inspect, own) for listed, inspect in found if inspect]
 
 
-def _described(listed: Document, inspect: Document) -> dict[str, t.Any]:
+def _described(listed: Document, inspect: Document, own: t.Container[str]) -> dict[str, t.Any]:
     state = inspect.get("State") or {}
     running = state.get("Status") == "running"
     labels = listed.get("Labels") or {}
@@ -52,6 +54,7 @@ def _described(listed: Document, inspect: Document) -> dict[str, t.Any]:
         state=state.get("Status") or "",
         labels=labels,
         project=labels.get(PROJECT) or "",
+        bridges=sorted(name for name in (inspect.get("NetworkSettings") or {}).get("Networks") or {} if name in own),
         memory=processes_of(int(state.get("Pid") or 0)).memory if running else 0,
         disk=sum(host.allocated(path) for path in _paths(inspect)),
     )

@@ -31,6 +31,8 @@ def _docker(module: AnsibleModule) -> Result:
     offer = HostOffer(runtime, Podman(runtime), module.params, look.ask)
     if module.params["brief"]:
         return {"changed": False, "workload": look.brief(), "sessions": offer.sessions(), "problems": look.problems}
+    # First: a network that another move makes meanwhile is known before its addresses are.
+    host = offer.host()
     workload, docker = _of_docker(runtime, look)
     if module.params["disks"]:
         from . import docker_disks
@@ -38,7 +40,7 @@ def _docker(module: AnsibleModule) -> Result:
         names = groups.names(groups.resolve(look.listed(), look.word)[1]) if not workload["exists"] else []
         members = [_of_docker(runtime, look.of(name))[0] for name in names]
         workload = docker_disks.of_group(look.word, list(map(docker_disks.with_disks, members))) if members else docker_disks.with_disks(workload)
-    return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}
+    return {"changed": False, "workload": workload, "host": {**host, "docker": docker}, "problems": look.problems}
 
 
 def _of_docker(runtime: Runtime, look: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:

@@ -115,6 +115,32 @@ def _mark(book: t.Any, identifier: str, whether: bool) -> str:
     return ""
 
 
+def exit_policy(root: str, pod: str, policy: str) -> str:
+    """Writes whether podman stops a pod when the last of its members has ended; why that cannot be is returned.
+
+    No command of podman's changes it, and podman reads it anew each time.
+    """
+    _nothing, why = in_book(root, lambda opened: ({}, _set_exit_policy(opened, pod, policy)))
+    return why
+
+
+_EXIT_POLICY = "ExitPolicy"
+
+
+def _set_exit_policy(book: t.Any, pod: str, policy: str) -> str:
+    book.execute("BEGIN IMMEDIATE")
+    schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
+    rows = book.execute("SELECT JSON FROM PodConfig WHERE ID = ?", (pod,)).fetchall()
+    noted = json.loads(rows[0][0]) if len(rows) == 1 else {}
+    if schema != [(SCHEMA,)] or _EXIT_POLICY not in noted:
+        return "podman's database has another layout than is known"
+    if noted[_EXIT_POLICY] != policy:
+        text, written = rows[0][0], json.dumps({**noted, _EXIT_POLICY: policy}, separators=(",", ":"), ensure_ascii=False)
+        book.execute("UPDATE PodConfig SET JSON = ? WHERE ID = ?", (written.encode() if isinstance(text, bytes) else written, pod))
+        book.execute("COMMIT")
+    return ""
+
+
 def bound_to(root: str, volume: str, folder: str, write: bool = True) -> str:
     """Writes that a plain volume is bound to a folder, as `podman volume create --opt=o=bind` does for a new one; why that cannot be is returned.
 

@@ -23,7 +23,6 @@ CRIU_MOUNTS = frozenset(
         "sysfs", "tmpfs", "tracefs",
     )
 )  # fmt: skip
-UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system")
 # So many files of a tmpfs are looked at for attributes; beyond that the answer is that it is not known.
 MOST_FILES = 20000
 
@@ -190,29 +189,3 @@ def shares_host_processes(pid: int, proc: str = "/proc") -> bool:
         return os.readlink(os.path.join(proc, str(pid), "ns/pid")) == os.readlink(os.path.join(proc, "self/ns/pid"))
     except OSError:
         return False
-
-
-def units_of(name: str, identifier: str, folders: t.Iterable[str] = UNIT_FOLDERS) -> list[str]:
-    """Names of the units whose commands have podman start or run this container."""
-    # A name ends where none of its letters follows; podman generate systemd writes the ID where it was not asked for names.
-    ours = re.compile(r"(?<![\w.-])(?:{0}|{1})(?![\w.-])".format(re.escape(name), re.escape(identifier)))
-    found = set()
-    for folder in folders:
-        try:
-            files = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for file in files:
-            if not file.endswith(".service"):
-                continue
-            commands = re.findall(r"^Exec\w+=(.*podman.*)$", read_text(os.path.join(folder, file)).replace("\\\n", " "), re.MULTILINE)
-            if any(re.search(r"\b(?:start|run|restart)\b", command) and ours.search(command) for command in commands):
-                found.add(file)
-    return sorted(found)
-
-
-def unit_exists(unit: str, folders: t.Iterable[str] = UNIT_FOLDERS) -> bool:
-    """Whether systemd has a file for a unit; one of a template counts as its instances do."""
-    stem, _dot, kind = unit.rpartition(".")
-    template = "{0}@.{1}".format(stem.partition("@")[0], kind)
-    return any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in (unit, template))

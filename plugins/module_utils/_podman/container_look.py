@@ -10,6 +10,7 @@ import json
 import os
 import typing as t
 
+from .._core import units
 from .._core.host import allocated, read_text
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
@@ -53,6 +54,7 @@ class Look:
                 "size": allocated(log["Path"]) if log.get("Type") in FILE_DRIVERS and log.get("Path") else 0,
             },
             "service": self._service(),
+            "project_units": units.project_units(self.runtime, self.config.get("Labels") or {}),
             "auto_update": bool((self.config.get("Labels") or {}).get("io.containers.autoupdate")),
         }
 
@@ -88,8 +90,8 @@ class Look:
         """The unit that starts and stops it; empty where there is none."""
         label = self.facts["systemd_unit"]
         # podman-compose writes the name of a unit that it may never have made.
-        label = label if label and facts_of.unit_exists(label) else ""
-        acting = service.acting(self.runtime, facts_of.units_of(self.facts["name"], self.facts["id"]))
+        label = label if label and units.unit_exists(label) else ""
+        acting = units.acting(self.runtime, units.units_of("podman", self.facts["name"], self.facts["id"]))
         return service.facts(self.runtime, service.units_there(label, acting), self.inspect, bool(self.facts["running"]))
 
     def _configured(self) -> set[str]:

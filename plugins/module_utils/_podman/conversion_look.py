@@ -11,9 +11,9 @@ import os
 import typing as t
 from dataclasses import dataclass
 
-from .._core import host, loop
+from .._core import host, loop, units as unit_facts
 from .._core.pcopy import Pcopy
-from . import book, container_facts, conversion, service
+from . import book, conversion, service
 from .bind_facts import users_of
 from .podman import Podman
 from .sessions import Sessions, moved_names
@@ -78,8 +78,8 @@ class PlainLook:
         inspect = self.podman.inspect(identifier)
         config, state = inspect.get("Config") or {}, inspect.get("State") or {}
         label = (config.get("Labels") or {}).get("PODMAN_SYSTEMD_UNIT", "")
-        label = label if label and container_facts.unit_exists(label) else ""
-        units = service.units_there(label, service.acting(runtime, container_facts.units_of(name, identifier)))
+        label = label if label and unit_facts.unit_exists(label) else ""
+        units = service.units_there(label, unit_facts.acting(runtime, unit_facts.units_of("podman", name, identifier)))
         return conversion.User(
             name=name,
             identifier=identifier,
@@ -87,7 +87,7 @@ class PlainLook:
             state=listed.get("State") or "",
             auto_remove=bool((inspect.get("HostConfig") or {}).get("AutoRemove")),
             units=tuple(units),
-            active=bool(units) and service.show(runtime, units[0]).get("ActiveState") in ("active", "activating", "reloading"),
+            active=bool(units) and unit_facts.show(runtime, units[0]).get("ActiveState") in ("active", "activating", "reloading"),
             session=self._session(name),
             service=service.facts(runtime, units, inspect, listed.get("State") == "running"),
             patience=int(config.get("StopTimeout") or _PATIENCE),

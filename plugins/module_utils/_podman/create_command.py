@@ -164,7 +164,7 @@ class Identity:
     # Of a group: the pod that it is a member of, whether it has the network of another container, and the names of those that it names by their IDs.
     pod: str = ""
     joined: bool = False
-    # It moves beside those that it requires, each by itself: podman is told of them when all are there.
+    # podman readies it only beside those that it requires while they run: it is told of them when all are there.
     requires_later: bool = False
     others: t.Mapping[str, str] = field(default_factory=dict)
 

@@ -11,6 +11,7 @@ import typing as t
 
 from . import groups
 from .essence import ADDED_AT_FIRST_START
+from .workload import asked
 
 Facts = t.Mapping[str, t.Any]
 
@@ -49,6 +50,7 @@ def group_facts(name: str, kind: str, members: t.Sequence[dict[str, t.Any]], pod
     for member in members:
         member["others"] = others
         member["pod_name"] = of_pods.get(member["pod"], "")
+        member["requires"] = _required(member, others)
         if "essence" in member:
             member["essence"] = essence_of_member(member["essence"], others, member["infra"])
     mounts = {(mount["type"], mount["name"], mount["source"]): mount for member in members for mount in member.get("mounts") or []}
@@ -70,6 +72,12 @@ def group_facts(name: str, kind: str, members: t.Sequence[dict[str, t.Any]], pod
         "layer": sum(member.get("layer") or 0 for member in members),
         "secrets": sorted({secret for member in members for secret in member.get("secrets") or []}),
     }
+
+
+def _required(member: Facts, others: t.Mapping[str, str]) -> list[str]:
+    """The other members that it requires by their names (--requires), and has nothing of."""
+    named = {name for words in asked(member.get("create_command") or [], "requires") for name in words.split(",")}
+    return sorted(others[each] for each in member.get("dependencies") or [] if others.get(each) in named)
 
 
 def beside_facts(inspect: Facts, unit: t.Sequence[Facts], pods: t.Sequence[Facts]) -> dict[str, t.Any]:

@@ -12,7 +12,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core.runtime import HandoverError
-from .book import started_at
+from .book import exit_policy, started_at
 from .halted import STAND_IN
 from .podman import Podman, network_backend
 from .twin_init import Initialisation
@@ -24,6 +24,17 @@ Facts = t.Mapping[str, t.Any]
 SILENT = "/run/handover/silent"
 
 
+# podman's words for whether a pod ends with the last of its members.
+STOP, CONTINUE = "stop", "continue"
+
+
+def set_exit_policy(podman: Podman, pod: Facts, policy: str) -> None:
+    """Whether the pod, by its inspect, ends with the last of its members."""
+    why = exit_policy(podman.root(), pod["Id"], policy)
+    if why:
+        raise HandoverError("podman on this host cannot be told the exit policy {0} of the pod {1}: {2}".format(policy, pod["Name"], why))
+
+
 class Readied:
     """The members of one workload that ran on the source."""
 
@@ -31,9 +42,14 @@ class Readied:
         self.module = module
         self.podman = podman
 
-    def run(self, source: Facts) -> None:
-        """CRIU restores a member by the configuration that podman writes for it, which names the namespaces of an infra container that runs."""
+    def run(self, source: Facts, exiting: t.Container[str] = ()) -> None:
+        """CRIU restores a member by the configuration that podman writes for it, which names the namespaces of an infra container that runs.
+
+        Of pods that are `exiting`, podman would stop that behind each member that is readied: not as long as the move lasts.
+        """
         for pod in self.podman.pods(pod["name"] for pod in source["pods"]):
+            if pod["Name"] in exiting:
+                set_exit_policy(self.podman, pod, CONTINUE)
             self._start_silent(pod["InfraContainerID"])
         for member in source["members"]:
             if member["running"] and not member["infra"]:

@@ -13,12 +13,13 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core import bind_places
+from .._core.parts import NETWORK, POD, Parts
 from .._core.runtime import HandoverError
 from . import inode_flags, workload
 from .create_command import CommandError, Grammar, parse, twin
 from .essence import essence, first_difference, of_twin
 from .group_facts import essence_of_member, pod_facts
-from .group_readied import Readied
+from .group_readied import CONTINUE, STOP, Readied, set_exit_policy
 from .groups import names_by_id
 from .pod_command import pod_twin
 from .podman import Held, Podman
@@ -43,7 +44,7 @@ class Group:
 
     def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
-        states = {"prepared": self._prepare, "started": self._start, "settled": dict, "absent": self._remove}
+        states = {"prepared": self._prepare, "started": self._start, "settled": self._settle, "absent": self._remove}
         return states[self.params["state"]]()
 
     # prepared
@@ -71,14 +72,14 @@ class Group:
                 around.make(networks, [])
                 self._make(source, members, volumes, (planned or {}).get("folders") or [])
                 if planned and planned["restored"]:
-                    Readied(self.module, self.podman).run(source)
+                    Readied(self.module, self.podman).run(source, planned["exiting"])
             except HandoverError:
                 self._undo(source, members, volumes, (planned or {}).get("folders") or [])
                 with contextlib.suppress(HandoverError):
                     around.withdraw([each["name"] for each in networks])
                 raise
         elif planned and planned["restored"] and not self.module.check_mode:
-            Readied(self.module, self.podman).run(source)
+            Readied(self.module, self.podman).run(source, planned["exiting"])
         return {"command": [], "volumes": [] if present else sorted(volumes), "workload": self._verified(source, members)}
 
     def _make(self, source: Facts, members: t.Sequence[Facts], volumes: t.Mapping[str, Facts], folders: t.Sequence[str]) -> None:
@@ -91,7 +92,8 @@ class Group:
             self.podman.run(*self._of(pod["name"], pod_twin, pod, infra, podman, self.podman.pod_grammar()))
         for member in members:
             image = self._image(member["image"])
-            command = self._of(member["name"], self._twin_of, member, image, podman, run, create)
+            later = bool(self.params["planned"]) and member["name"] in self.params["planned"]["requirements"]
+            command = self._of(member["name"], self._twin_of, {**member, "requires_later": later}, image, podman, run, create)
             self._fill_volumes(member, image)
             self.podman.run(*command)
 
@@ -135,7 +137,8 @@ class Group:
         pods = self.podman.pods(pod["name"] for pod in source["pods"])
         here = [pod_facts(pod) for pod in pods]
         for wanted, found in zip(source["pods"], here):
-            self._same("the pod {0}".format(wanted["name"]), wanted["essence"], found["essence"])
+            held = {"ExitPolicy": CONTINUE} if wanted["name"] in (self.params["planned"] or {}).get("exiting", ()) else {}
+            self._same("the pod {0}".format(wanted["name"]), {**wanted["essence"], **held}, found["essence"])
         inspects = [self.podman.inspect(each["name"]) for each in members]
         others = names_by_id(inspects, pods)
         facts = []
@@ -189,6 +192,24 @@ class Group:
                 self.reasons.append("{0} is {1}".format(name, existing.get("State")))
                 if not self.module.check_mode:
                     self.podman.run("start", existing["Id"])
+        return {}
+
+    # settled
+
+    def _settle(self) -> dict[str, t.Any]:
+        """What was made for the move is this host's from now on. Its pods end as they did on the source, and its members require the same others."""
+        for pod in self.podman.pods(self.params["exiting"]):
+            if pod.get("ExitPolicy") != STOP:
+                self.reasons.append("the pod {0} does not end with the last of its members".format(pod["Name"]))
+                if not self.module.check_mode:
+                    set_exit_policy(self.podman, pod, STOP)
+        listed = self.podman.containers()
+        for name, others in self.params["requirements"].items():
+            member = workload.find(listed, name)
+            if member:
+                Surroundings(self.podman, name, self.reasons).require(self.podman.inspect(member["Id"]), others, self.module.check_mode)
+        if not self.module.check_mode:
+            Parts().keep(self.name, (NETWORK, POD))
         return {}
 
     # absent

@@ -13,6 +13,7 @@ import time
 import typing as t
 
 from .._core import floating_look, host, kernel_devices, loop
+from .._core.parts import NETWORK, Parts
 from .._core.pcopy import Pcopy
 from .._core.runtime import Runtime
 from .._core.sizes import parse_size
@@ -49,59 +50,57 @@ class HostOffer:
         self.has_podman = runtime.find("podman") is not None
         self._ask = ask
 
-    def facts(self, containers: Documents, networks: Documents, images: Documents, volumes: Documents, grammars: t.Sequence[Grammar]) -> dict[str, t.Any]:
-        """All of it; podman's lists were asked for already."""
+    def engine(self, containers: Documents, networks: Documents, images: Documents, volumes: Documents, grammars: t.Sequence[Grammar]) -> dict[str, t.Any]:
+        """podman's part; its lists were asked for already."""
         info = self._ask(self.podman.info, {}) if self.has_podman else {}
         runtime = (info.get("host") or {}).get("ociRuntime") or {}
         store = info.get("store") or {}
         return {
-            **self.host(),
-            "podman": {
-                "installed": self.has_podman,
-                "create_options": sorted({*grammars[2].options, *HIDDEN}) if grammars else [],
-                "defaults": host.engine_defaults(),
-                "version": host.parse_version((info.get("version") or {}).get("Version", "")),
-                "path": self.runtime.find("podman") or "",
-                "catatonit": any(os.access(os.path.join(folder, "catatonit"), os.X_OK) for folder in CATATONIT),
-                "runtime": runtime.get("name", ""),
-                "runtime_path": runtime.get("path", ""),
-                "network": network_backend(info),
-                # Of a container that it removes by itself, the book has to be written to before a dump.
-                "sqlite": os.path.exists(os.path.join(store.get("graphRoot") or "", "db.sql")),
-                "store": {
-                    "driver": store.get("graphDriverName", ""),
-                    **(host.place(store["graphRoot"]) if store.get("graphRoot") else {"path": "", "free": 0, "device": 0}),
-                    "flags_missing": self._ask(lambda: file_flags.missing(self.pcopy, store["graphRoot"]), []) if store.get("graphRoot") else [],
-                },
-                "containers": [
-                    {
-                        "name": (each.get("Names") or [""])[0],
-                        "id": each["Id"],
-                        "state": each.get("State", ""),
-                        "pod": each.get("PodName", ""),
-                        "project": project_of(each),
-                        "published_on": sorted({port.get("host_ip") or "" for port in each.get("Ports") or []}),
-                    }
-                    for each in containers
-                ],
-                "remains": self._ask(lambda: self._remains(containers), []) if self.has_podman else [],
-                "networks": [
-                    {
-                        "name": each["name"],
-                        "driver": each.get("driver", ""),
-                        "subnets": [subnet["subnet"] for subnet in each.get("subnets") or []],
-                        "shared": workload.is_shared(each),
-                        "parent": each.get("network_interface") or "",
-                        "mtu": int((each.get("options") or {}).get("mtu") or 0),
-                        "taken": _taken(each),
-                        "definition": definition(each),
-                    }
-                    for each in networks
-                ],
-                "images": [{"id": image["Id"], "names": image.get("Names") or []} for image in images],
-                "secrets": self._ask(self.podman.secrets, []) if self.has_podman else [],
-                "volumes": {volume["Name"]: volume.get("Options") or {} for volume in volumes},
+            "installed": self.has_podman,
+            "create_options": sorted({*grammars[2].options, *HIDDEN}) if grammars else [],
+            "defaults": host.engine_defaults(),
+            "version": host.parse_version((info.get("version") or {}).get("Version", "")),
+            "path": self.runtime.find("podman") or "",
+            "catatonit": any(os.access(os.path.join(folder, "catatonit"), os.X_OK) for folder in CATATONIT),
+            "runtime": runtime.get("name", ""),
+            "runtime_path": runtime.get("path", ""),
+            "network": network_backend(info),
+            # Of a container that it removes by itself, the book has to be written to before a dump.
+            "sqlite": os.path.exists(os.path.join(store.get("graphRoot") or "", "db.sql")),
+            "store": {
+                "driver": store.get("graphDriverName", ""),
+                **(host.place(store["graphRoot"]) if store.get("graphRoot") else {"path": "", "free": 0, "device": 0}),
+                "flags_missing": self._ask(lambda: file_flags.missing(self.pcopy, store["graphRoot"]), []) if store.get("graphRoot") else [],
             },
+            "containers": [
+                {
+                    "name": (each.get("Names") or [""])[0],
+                    "id": each["Id"],
+                    "state": each.get("State", ""),
+                    "pod": each.get("PodName", ""),
+                    "project": project_of(each),
+                    "published_on": sorted({port.get("host_ip") or "" for port in each.get("Ports") or []}),
+                }
+                for each in containers
+            ],
+            "remains": self._ask(lambda: self._remains(containers), []) if self.has_podman else [],
+            "networks": [
+                {
+                    "name": each["name"],
+                    "driver": each.get("driver", ""),
+                    "subnets": [subnet["subnet"] for subnet in each.get("subnets") or []],
+                    "shared": workload.is_shared(each),
+                    "parent": each.get("network_interface") or "",
+                    "mtu": int((each.get("options") or {}).get("mtu") or 0),
+                    "taken": _taken(each),
+                    "definition": definition(each),
+                    "claimed": Parts().claimed(NETWORK, each["name"]),
+                }
+                for each in networks
+            ],
+            "images": [{"id": image["Id"], "names": image.get("Names") or []} for image in images],
+            "secrets": self._ask(self.podman.secrets, []) if self.has_podman else [],
+            "volumes": {volume["Name"]: volume.get("Options") or {} for volume in volumes},
         }
 
     def _remains(self, containers: Documents) -> list[str]:

@@ -64,6 +64,7 @@ STATE: dict[str, dict[str, Row]] = {
         "a pipe, a FIFO": Row(CARRIED, _CRIU),
         "a pipe in packet mode": Row(REFUSED, "end the process that opened it", "packet_pipes"),
         "a terminal": Row(CARRIED, _CRIU),
+        "a pipe with input from outside that is not read yet": Row(REFUSED, "have it read", "unread_input"),
         "eventfd": Row(CARRIED, _CRIU),
         "eventpoll": Row(CARRIED, _CRIU),
         "signalfd": Row(CARRIED, _CRIU),
@@ -162,14 +163,18 @@ STATE: dict[str, dict[str, Row]] = {
             CARRIED, "as files, enabled as it was; the source keeps its own with .migrated behind their names", "unit_files"
         ),
         "the unit's word that it is active": Row(CARRIED, "the unit there takes the container over while it runs"),
+        "the unit of a pod, with those of its members, live": Row(CARRIED, "it takes over the destination's infra container, and each member's its member"),
         "a unit that others need or start, that needs others, is an instance of a template, or has its container in the foreground": Row(
             REFUSED, "change the unit as the finding says", "systemd_unit"
         ),
+        "a unit that has compose start its project": Row(REFUSED, "disable it, and enable one on the destination afterwards", "project_units"),
         "the layer of a container that its unit creates at each start, offline": Row(TOLD, "it begins empty, as at each start", "unit_layer"),
         "its anonymous volumes, offline": Row(REFUSED, "name them in the unit, or move it live", "unit_offline"),
         "a label for podman auto-update": Row(TOLD, "it needs a unit", "auto_update"),
         "a pod": Row(CARRIED, "as one with all its members; one member alone is refused"),
         "the infra container of a pod": Row(ANEW, "it holds nothing; live, that of the destination runs before the members are restored"),
+        "the exit policy of a pod, live": Row(CARRIED, "the same when all of its members run there; until then it does not end with them"),
+        "the members that a member requires (--requires), live": Row(CARRIED, "podman is told of them when all of them run there"),
         "the namespaces that members of a pod share, live": Row(CARRIED, "CRIU restores each member into those of the destination's infra container"),
         "System V objects and message queues that they share": Row(REFUSED, "make the pod with --share=net,uts, or move it offline", "group_ipc"),
         "a member of a pod that is to move alone": Row(REFUSED, "move the pod", "pod"),

@@ -11,10 +11,13 @@ one thing that one process has; its meaning and its cure are in preflight/proces
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import re
 import socket
 import stat
+import struct
+import termios
 import typing as t
 from dataclasses import dataclass
 
@@ -76,6 +79,7 @@ def processes_of(root: int, ghost_limit: int = GHOST_LIMIT, proc: str = "/proc")
     pids = [pid for pid in sorted(int(entry) for entry in os.listdir(proc) if entry.isdigit()) if _link(proc, pid, "ns/pid") == own]
     inspector = _Inspector(proc, root, ghost_limit)
     found = [obstacle for pid in pids for obstacle in inspector.obstacles(pid)]
+    found += inspector.unread_input()
     return Processes(tuple(pids), sum(_dumped_memory(proc, pid) for pid in pids), tuple(dict.fromkeys(found)))
 
 
@@ -115,6 +119,8 @@ class _Inspector:
         self.root = root
         self.ghost_limit = ghost_limit
         self.sockets_seen: set[str] = set()
+        self.read_from: dict[str, _File] = {}  # pipes, by the text of their links
+        self.written_to: set[str] = set()
 
     def obstacles(self, pid: int) -> t.Iterator[Obstacle]:
         """The state of one process that CRIU will refuse."""
@@ -131,8 +137,31 @@ class _Inspector:
                 yield Obstacle("nested_namespaces", name, pid, reference)
         hidden = hidden_mounts(read_text(os.path.join(self.proc, str(pid), "mountinfo")))
         for file in self._files(pid):
+            self._note_pipe(file)
             for check, detail, size in self._refused(file, hidden):
                 yield Obstacle(check, name, pid, detail, size)
+
+    def _note_pipe(self, file: _File) -> None:
+        if not file.target.startswith("pipe:"):
+            return
+        access = file.flags & os.O_ACCMODE
+        if access != os.O_WRONLY:
+            self.read_from.setdefault(file.target, file)
+        if access != os.O_RDONLY:
+            self.written_to.add(file.target)
+
+    def unread_input(self) -> t.Iterator[Obstacle]:
+        """Pipes that hold something written from outside, when all processes have been gone through. In their place CRIU gives a restored process the
+        new engine's pipe, which is empty. It carries those that only the container's processes have, even without a writer."""
+        for target, file in self.read_from.items():
+            size = 0 if target in self.written_to else _unread(file.path)
+            if size and self._written_outside(target):
+                name = read_text(os.path.join(self.proc, str(file.pid), "comm")).strip() or "a process"
+                yield Obstacle("unread_input", name, file.pid, str(file.number), size)
+
+    def _written_outside(self, target: str) -> bool:
+        processes = (int(entry) for entry in os.listdir(self.proc) if entry.isdigit())
+        return any(file.target == target and file.flags & os.O_ACCMODE != os.O_RDONLY for pid in processes for file in self._files(pid))
 
     def _files(self, pid: int) -> t.Iterator[_File]:
         directory = os.path.join(self.proc, str(pid), "fd")
@@ -202,6 +231,18 @@ class _Inspector:
         if borrowed is None:
             return ""
         return unknown_socket(borrowed.family, borrowed.type, borrowed.proto)
+
+
+def _unread(path: str) -> int:
+    """Bytes that wait in a pipe; none where its process has gone since."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return 0
+    try:
+        return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
+    finally:
+        os.close(descriptor)
 
 
 def _number(text: str, name: str) -> int | None:

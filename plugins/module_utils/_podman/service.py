@@ -9,6 +9,8 @@ There are two ways to take over a container that came by a move (`adoption`):
 - `inside`: conmon is the unit's main process and in its cgroup, as podman run with --sdnotify=conmon leaves it (quadlets, and
   `podman generate systemd --new`). Over there the container is restored in that cgroup.
 - `start`: the unit's command is `podman start`, which does nothing to a container that runs.
+
+A pod's unit has a third (`pod`): its main process is conmon of the infra container, by the file that it names (`PIDFile=`).
 """
 
 from __future__ import annotations
@@ -18,27 +20,21 @@ import re
 import typing as t
 
 from .._core.runtime import Runtime
+from .._core.units import RUNNING, show
 from . import service_files as files_of
 from .workload import asked
 
 Document = t.Mapping[str, t.Any]
 
-INSIDE, START = "inside", "start"
+INSIDE, START, POD = "inside", "start", "pod"
 QUADLET, UNIT = "quadlet", "unit"
-PROBE_SECONDS = 10.0
 
-_PROPERTIES = (
-    "Id", "LoadState", "FragmentPath", "SourcePath", "DropInPaths", "UnitFileState", "ActiveState", "SubState", "MainPID", "ControlGroup", "Slice", "Type",
-    "NeedDaemonReload", "Transient", "ExecStart", "EnvironmentFiles", "TriggeredBy", "RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "UpheldBy",
-    "Requires", "Requisite", "BindsTo", "Wants",
-)  # fmt: skip
 # By property, the word for what another unit does with this one.
 _BEHIND = {"RequiredBy": "requires it", "RequisiteOf": "requires it", "BoundBy": "is bound to it", "ConsistsOf": "is a part of it", "UpheldBy": "keeps it up"}
 _NEEDED = ("Requires", "Requisite", "BindsTo")
 # Each host has these of its own.
 _OF_EVERY_HOST = (".target", ".slice", ".mount", ".automount", ".swap", ".device")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
-_RUNNING = ("active", "activating", "reloading")
 _ENABLED = ("enabled", "enabled-runtime", "disabled", "static", "indirect", "generated")
 
 
@@ -48,25 +44,12 @@ def facts(runtime: Runtime, names: t.Sequence[str], inspect: Document, running: 
         return {}
     shown = show(runtime, names[0])
     read = files_of.Reader(shown)
+    if read.in_pod:
+        # The members' units go along, and whether each can is asked of the pod.
+        read.explained.update(_units(show(runtime, read.in_pod).get("BoundBy") or ""))
     found = described(names, shown, inspect, read.kind, read.companions)
     cannot = [*found.pop("cannot"), *obstacles(names, shown, found, running, read), *read.problems]
     return {**found, "files": read.documents, "cannot": cannot, "in_pod": read.in_pod}
-
-
-def show(runtime: Runtime, unit: str) -> dict[str, str]:
-    """What systemd says of a unit."""
-    systemctl = runtime.tool("systemctl", "systemd")
-    text = runtime.run([systemctl, "show", "--property=" + ",".join(_PROPERTIES), unit], timeout=PROBE_SECONDS).stdout
-    return parse(text)
-
-
-def parse(text: str) -> dict[str, str]:
-    """The answer of `systemctl show`: a property that is there more than once has all of its values."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _equals, value = line.partition("=")
-        found[name] = found[name] + "\n" + value if name in found else value
-    return found
 
 
 def described(names: t.Sequence[str], shown: Document, inspect: Document, kind: str, companions: t.Sequence[str]) -> dict[str, t.Any]:
@@ -78,7 +61,7 @@ def described(names: t.Sequence[str], shown: Document, inspect: Document, kind: 
         "unit": names[0],
         "kind": kind,
         "adoption": adoption,
-        "active": shown.get("ActiveState") in _RUNNING,
+        "active": shown.get("ActiveState") in RUNNING,
         "enabled": shown.get("UnitFileState") or "disabled",
         "slice": shown.get("Slice") or "system.slice",
         "id": inspect.get("Id") or "",
@@ -149,16 +132,6 @@ def others(shown: Document, companions: t.Iterable[str], explained: t.Container[
 def _units(text: str) -> list[str]:
     """The units of a list: systemd quotes one whose name has a backslash, as a mount's of a path with a hyphen."""
     return [re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for quoted, plain in _QUOTED.findall(text)]
-
-
-def acting(runtime: Runtime, names: t.Iterable[str]) -> list[str]:
-    """Those of these units that systemd runs or will at the next boot."""
-    states = {name: show(runtime, name) for name in names}
-    return [
-        name
-        for name, shown in states.items()
-        if shown.get("ActiveState") not in ("inactive", "failed", "", None) or (shown.get("UnitFileState") or "").startswith(("enabled", "generated"))
-    ]
 
 
 def units_there(label: str, acting: t.Iterable[str]) -> list[str]:

@@ -41,6 +41,11 @@ def hold(live: bool) -> str:
     return "{0}[Unit]\nRefuseManualStart=yes\nRefuseManualStop=yes\n\n[Service]\nRestart=no\nExecStop=\nExecStopPost=\nKillMode=none\n".format(_HEADER)
 
 
+def takes_over(nothing: str) -> str:
+    """The unit of a pod that is here already starts none."""
+    return "{0}[Service]\nExecStartPre=\nExecStart=\nExecStart={1}\n".format(_HEADER, nothing)
+
+
 def stand_in(unit: str, slice_name: str, sleep: str) -> str:
     """A unit that has the cgroup and no command: the container comes into it, and it is active when that has been taken over."""
     return """{0}[Unit]

@@ -14,6 +14,7 @@ import tempfile
 import time
 import typing as t
 
+from .._core import units
 from .._core.runtime import HandoverError, Runtime
 from . import book, service as service_of, service_files as files_of, service_guard as guard_of, service_notify
 from .podman import Podman
@@ -38,7 +39,7 @@ class Unit:
 
     def shown(self) -> dict[str, str]:
         """What systemd says of it now."""
-        return service_of.show(self.runtime, self.name)
+        return units.show(self.runtime, self.name)
 
     def systemctl(self, *words: str, accept: t.Container[int] = (0,)) -> None:
         """A command to systemd."""
@@ -249,7 +250,7 @@ class Unit:
                     "{0} has no process any more that could take its container over, which runs on this host: `systemctl restart {0}` starts it anew "
                     "under the unit; then run the move again".format(self.name)
                 )
-        companions = [name for name in self.service["companions"] if service_of.show(self.runtime, name).get("ActiveState") == "inactive"]
+        companions = [name for name in self.service["companions"] if units.show(self.runtime, name).get("ActiveState") == "inactive"]
         if companions and self._runs():
             self.systemctl("start", *companions)
 

@@ -4,20 +4,26 @@
 
 """A pod that a quadlet makes (`.pod`), with members whose quadlets say Pod=: the units of all of them are one service of the workload.
 
-The pod's unit starts and stops its members' units. Each start makes the pod and its containers anew, so such a pod moves by its units: they stop it on
-the source, and start it on the destination.
+The pod's unit starts and stops its members' units, and each start makes the pod and its containers anew. Offline such a pod moves by its units: they stop
+it on the source, and start it on the destination. Live each unit takes over what has come: the pod's first, since its members' are bound to it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import typing as t
 
+from .._core import units
 from .._core.runtime import HandoverError, Runtime
-from . import service as service_of, service_files as files_of
+from . import service as service_of, service_files as files_of, service_guard as guard_of
 from .service_move import Unit
 from .workload import find
 
 Document = t.Mapping[str, t.Any]
+
+_POD_ID_FILE = re.compile(r"--pod-id-file[= ](/\S+)")
 
 
 def facts(runtime: Runtime, members: t.Sequence[Document]) -> dict[str, t.Any]:
@@ -30,8 +36,9 @@ def facts(runtime: Runtime, members: t.Sequence[Document]) -> dict[str, t.Any]:
     if not services or len(pods) != 1 or "" in pods:
         return {}
     (unit,) = pods
-    shown = service_of.show(runtime, unit)
-    return described(unit, shown, files_of.Reader(shown), services, any(member["running"] for member in members))
+    shown = units.show(runtime, unit)
+    found = described(unit, shown, files_of.Reader(shown), services, any(member["running"] for member in members))
+    return {**found, "pod": members[0]["pod_name"]}
 
 
 def described(unit: str, shown: Document, read: files_of.Reader, services: t.Sequence[Document], running: bool) -> dict[str, t.Any]:
@@ -46,12 +53,15 @@ def described(unit: str, shown: Document, read: files_of.Reader, services: t.Seq
     return {
         "unit": unit,
         "kind": read.kind,
-        "adoption": service_of.START,
+        "adoption": service_of.POD,
         "active": shown.get("ActiveState") in ("active", "reloading"),
         "enabled": shown.get("UnitFileState") or "disabled",
         "slice": shown.get("Slice") or "system.slice",
         "id": "",
-        "auto_remove": False,
+        # Where the unit finds the pod that it has started, and the process that watches over its infra container.
+        "pod_id_file": next(iter(_POD_ID_FILE.findall(shown.get("ExecStart") or "")), ""),
+        "pid_file": shown.get("PIDFile") or "",
+        "auto_remove": any(service["auto_remove"] for service in services),
         "made_by_unit": True,
         "split": False,
         "cidfile": "",
@@ -68,11 +78,44 @@ def _wanted(shown: Document, name: str) -> bool:
     return name in (shown.get("Wants") or name).split()
 
 
+class PodUnit(Unit):
+    """The pod's own unit on this host."""
+
+    def settle(self, twin: Document | None, start: bool) -> None:
+        """The unit is here for good, and has the pod; the twin is its infra container."""
+        running = bool(((twin or {}).get("State") or {}).get("Running"))
+        if running and not self._runs():
+            self.reasons.append("{0} has not taken its pod over".format(self.name))
+            if not self.check:
+                self._take_over(twin or {})
+        super().settle(None, start)
+
+    def _take_over(self, infra: Document) -> None:
+        """systemd starts the unit with another command, and finds the pod that runs already. What the unit stops or removes later is that."""
+        conmon = int(infra["State"].get("ConmonPid") or 0)
+        files_of.write_text(self.service["pod_id_file"], infra["Pod"].encode())
+        files_of.write_text(self.service["pid_file"], "{0}\n".format(conmon).encode())
+        nothing = guard_of.takes_over(self.runtime.tool("true", "coreutils"))
+        guard_of.add({guard_of.drop_in(guard_of.PASSING, self.name, guard_of.HOLD): nothing})
+        for document in self.service["files"]:
+            if not os.path.lexists(document["path"]):
+                files_of.write(document, files_of.place_until_settled(document["path"], self.service["kind"]), "", "")
+        self.systemctl("daemon-reload")
+        self.systemctl("reset-failed", self.name, accept=range(256))
+        self.systemctl("start", self.name)
+        shown = self.shown()
+        if shown.get("MainPID") != str(conmon):
+            raise HandoverError("systemd has not taken process {0} for the main one of {1}: see `systemctl status {1}`".format(conmon, self.name))
+        # One that was started in an operator's session would end with that.
+        with contextlib.suppress(OSError), open(os.path.join(service_of.own_folder(shown["ControlGroup"]), "cgroup.procs"), "w", encoding="ascii") as opened:
+            opened.write(str(conmon))
+
+
 class PodUnits:
     """The units of a pod on this host. Where one of them fails, the step is done again, and then does what is missing."""
 
     def __init__(self, runtime: Runtime, service: Document, check: bool = False) -> None:
-        self.pod = Unit(runtime, service, check)
+        self.pod = PodUnit(runtime, service, check)
         self.members = [Unit(runtime, part, check) for part in service["parts"]]
         self.name = self.pod.name
 
@@ -83,13 +126,13 @@ class PodUnits:
 
     # On the source
 
-    def keep(self, _whether: bool) -> None:
-        """None of them is dumped."""
+    def keep(self, whether: bool) -> None:
+        """Has podman dump members that it removes by itself, or be as before."""
+        for unit in self.members:
+            unit.keep(whether)
 
     def hold(self, session: str, live: bool) -> None:
         """From now on none of them starts anything without the session's leave."""
-        if live:
-            raise HandoverError("{0} is the unit of a pod, which moves with migrate_mode=offline".format(self.name))
         for unit in (self.pod, *self.members):
             unit.hold(session, live)
 
@@ -107,20 +150,28 @@ class PodUnits:
 
     # On the destination
 
-    def prepare(self, session: str, live: bool, running: bool, twin: Document) -> str:
-        """All is here that they need, and nothing that could start them. The members' quadlets are read beside the pod's."""
+    def prepare(self, session: str, live: bool, running: bool, twin: Document) -> dict[str, str]:
+        """All is here that they need, and nothing that could start them. The members' quadlets are read beside the pod's.
+
+        Returns by container the folders of the cgroups that the members come into.
+        """
         documents = [document for unit in (self.pod, *self.members) for document in unit.service["files"]]
         self.pod.prepare(session, live, running, twin)
+        groups = {}
         for unit in self.members:
-            unit.prepare(session, live, running, self.twin_of(unit), documents)
-        return ""
+            # One that does not run has nothing to be restored.
+            comes = running and (unit.service["active"] or not live)
+            groups[unit.service["container"]] = unit.prepare(session, live and comes, comes, self.twin_of(unit), documents)
+        return {name: folder for name, folder in groups.items() if folder}
 
     def twin_of(self, unit: Unit) -> dict[str, str]:
         """The member that the unit has here."""
         listed = find(unit.podman.containers(), unit.service["container"])
-        if listed is None and not unit.check:
+        if listed is None:
+            if unit.check:
+                return {"id": "", "oci_config": ""}
             raise HandoverError("there is no container named {0} on this host that {1} could have".format(unit.service["container"], unit.name))
-        return {"id": (listed or {}).get("Id") or "", "oci_config": ""}
+        return {"id": listed["Id"], "oci_config": unit.podman.inspect(listed["Id"]).get("OCIConfigPath") or ""}
 
     def withdraw(self) -> None:
         """Nothing of them is left here."""
@@ -128,7 +179,11 @@ class PodUnits:
             unit.withdraw()
 
     def settle(self, _twin: Document | None, start: bool) -> None:
-        """They are here for good, and have the pod that they have started."""
+        """They are here for good, and have the pod that has come or that they have started. The members' are bound to the pod's."""
         for unit in (self.pod, *self.members):
-            listed = find(unit.podman.containers(), unit.service.get("container") or "")
+            listed = self._infra() if unit is self.pod else find(unit.podman.containers(), unit.service["container"])
             unit.settle(unit.podman.inspect(listed["Id"]) if listed else None, start)
+
+    def _infra(self) -> Document | None:
+        pod = self.pod.service.get("pod")
+        return next((each for each in self.pod.podman.containers() if each.get("IsInfra") and pod and each.get("PodName") == pod), None)

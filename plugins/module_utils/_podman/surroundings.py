@@ -10,12 +10,12 @@ import contextlib
 import json
 import typing as t
 
+from .._core.parts import NETWORK, POD, Parts
 from .._core.runtime import HandoverError
 from .create_command import CommandError
 from .essence import first_difference
 from .group_facts import pod_facts
 from .network_twin import create_words, definition, difference
-from .parts import NETWORK, POD, Parts
 from .pod_command import pod_twin
 from .podman import Podman
 from .requirements import release, require
@@ -59,18 +59,8 @@ class Surroundings:
                 self._same_pod(pod)
 
     def _make(self, kind: str, name: str, words: t.Sequence[str]) -> None:
-        if self.podman.has(kind, name):
-            if self.parts.claimed(kind, name):
-                self.parts.claim(kind, name, self.name)
-            return
-        self.reasons.append("there is no {0} named {1}".format(kind, name))
-        # First: what is made and not marked would stay.
-        self.parts.claim(kind, name, self.name)
-        try:
-            self.podman.run(*words)
-        except HandoverError:
-            self.parts.release(kind, name, self.name)
-            raise
+        if self.parts.need(kind, name, self.name, self.podman.has(kind, name), lambda: self.podman.run(*words)):
+            self.reasons.append("there is no {0} named {1}".format(kind, name))
 
     def _same_network(self, network: Facts) -> None:
         here = next(each for each in self.podman.defined_networks() if each["name"] == network["name"])

@@ -212,6 +212,6 @@ def identity_of(facts: Document, image: str) -> Identity:
         made_by_unit=bool((facts.get("service") or {}).get("made_by_unit")),
         pod=facts.get("pod_name") or "",
         joined=joined,
-        requires_later=bool(facts.get("wave")),
+        requires_later=bool(facts.get("wave") or facts.get("requires_later")),
         others=facts.get("others") or {},
     )

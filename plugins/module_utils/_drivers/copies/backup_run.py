@@ -22,8 +22,8 @@ from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import format_size
 from ..._podman.backup_units import LET_RUN
 from ..._podman.copies.backup_taker import ARGUMENTS, NotHere
-from ..._podman.copies.memory_in_place import LEFT_SECONDS, let_left_run
-from ..._podman.podman import Podman
+from ..._podman.copies.memory_in_place import LEFT_SECONDS
+from .engines import driver_of, engine_of
 from .taker import taker
 
 ERROR, WARNING, INFO = 3, 4, 6
@@ -58,11 +58,12 @@ def let_run(settings: t.Mapping[str, t.Any]) -> int:
     """systemd has ended what was left of a backup: a container that it has left standing still runs on."""
     if os.environ.get("SERVICE_RESULT") == "success":
         return 0
-    workload, runtime = settings["options"]["workload"], Runtime(unattended(settings), LEFT_SECONDS)
-    if runtime.find("podman") is None:
+    workload, module = settings["options"]["workload"], unattended(settings)
+    runtime = Runtime(module, LEFT_SECONDS)
+    if runtime.find(driver_of(module)) is None:
         return 0
     try:
-        if let_left_run(runtime, Podman(runtime), workload):
+        if engine_of(module)(runtime).let_left_run(workload):
             say(WARNING, "{0} was left by a backup that was killed, and runs on".format(workload))
     except HandoverError as exc:
         say(ERROR, "{0} may stand still: {1}".format(workload, exc))

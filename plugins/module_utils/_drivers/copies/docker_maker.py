@@ -24,10 +24,10 @@ from ..._docker import facts as facts_of
 from ..._docker.another import addresses_by_network, another, place_of, shared_with_it
 from ..._docker.api import Docker
 from ..._docker.checks import STOPPED
-from ..._podman import clone_plan, plain_volumes, workload
+from ..._podman import clone_plan, memory_files, plain_volumes, workload
 from ..._podman.address_probe import in_use
 from ..._podman.clone import LABEL
-from ..._podman.copies.clone_parts import CUT_OFF, OWN_NAME, Maker, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
+from ..._podman.copies.clone_parts import CUT_OFF, Maker, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
 from ..._podman.copies.snapshot_disks import SnapshotDisks
 from ..steps import STEPS
 from .docker_engine import DockerEngine
@@ -55,6 +55,7 @@ class DockerMaker(Maker):
             return self._as_it_is(record, origin)
         configuration = configuration_of(snapshots, snapshot["name"])
         again = self.name == configuration["name"]
+        self._demand_own(again, origin, snapshot)
         self._demand_possible(configuration, again)
         files = disks_of(self.runtime, snapshots, snapshot)
         if record is not None:
@@ -99,19 +100,23 @@ class DockerMaker(Maker):
         return {**made, "whole": True}
 
     def _begin(self, configuration: Document) -> None:
-        self._step(state="settled", restart_policy=configuration["restart_policy"])
-        if self.params["start"] is not False:
+        starts = self.params["start"] is not False
+        try:
+            if starts and self.params["memory"]:
+                engine = DockerEngine(self.runtime)
+                engine.run_on(self.name, engine.container(self.name))
+        finally:
+            self._step(state="settled", restart_policy=configuration["restart_policy"])
+        if starts:
             self._step(state="started")
 
     def _demand_possible(self, configuration: Document, again: bool) -> None:
-        if again and not self.params["own_name"]:
-            raise HandoverError(OWN_NAME.format(self.name))
         if again and self.params["addresses"]:
             raise HandoverError(
                 "{0} is a container of Docker's, and comes back with the addresses that it had: leave handover_addresses away".format(self.name)
             )
         if self.params["memory"]:
-            DockerEngine(self.runtime).look_for_memory(self.name)
+            DockerEngine(self.runtime).look_for_restore(self.name)
         if configuration.get("unaccounted"):
             raise HandoverError(
                 "{0} has {1}, which is not known here: make it by what made it first, and go back to the backup then".format(
@@ -220,6 +225,7 @@ class DockerMaker(Maker):
             files.fill(snapshot, of, places[name])
         with plain_volumes.kept([places[name] for name in plain.values()]):
             self._step(state="prepared", source=configuration)
+        self._bring_memory(memory_files.sources(files.snapshots.path(snapshot["name"]), DockerEngine(self.runtime).container(self.name)))
 
     def _step(self, **options: t.Any) -> None:
         result = in_turn(self.module, STEPS, [{"docker_workload": {"name": self.name, **options}}])

@@ -48,15 +48,13 @@ def adopt(module: AnsibleModule, engine_of: EngineOf = PodmanEngine) -> dict[str
         return {"changed": False, **told, "kind": GUEST, "exists": False}
     engine = engine_of(runtime)
     demand_same("the backups of {0} in {1}".format(params["workload"], params["repository"]), record, engine, "or choose another backup")
-    if memory:
-        engine.look_for_memory(params["workload"])
     here = workload.find(engine.listed(), params["workload"])
     brought = os.path.join(params["root"], BROUGHT, params["workload"], point["id"]) if is_elsewhere(params["repository"]) else ""
     store = brought or backups.store.folder
     # One that a killed run has left may be of the place where the repository was mounted then.
     there = snapshots.has(name) and (not wanted or _is(snapshots.read(name), store, memory))
     if wanted and memory:
-        look_for_memory(module, runtime, backups, point, record, here, there)
+        look_for_memory(module, engine, backups, point, record, here, there)
     changed = wanted != there
     if changed and not module.check_mode:
         snapshots.forget(name)

@@ -20,13 +20,12 @@ from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
 from ..backup_moment import take_all
-from ..podman import Podman
 from ..snapshots import folders, image_volumes, left_out_of, look_for_cgroup, recorded
 from .backup_memory import look_for_memory, wants_memory
 from .engine import Engine, EngineOf, PodmanEngine, demand_same
 from .memory_fit import host_then
 from .memory_halt import MemoryHalt
-from .memory_in_place import HALTED, halt_of, why_halted
+from .memory_in_place import HALTED
 
 Document = t.Mapping[str, t.Any]
 
@@ -108,8 +107,8 @@ class BackupTaker:
         return {"changed": True, "reasons": reasons, "backups": taken, "left_out": [each for _name, each in left_out], "verdicts": verdicts}
 
     def _why_halted(self, member: Document) -> str:
-        self.engine.look_for_memory(member["name"])
-        return why_halted(Podman(self.runtime), member)
+        self.engine.look_for_dump(self.module, member["name"])
+        return self.engine.why_halted(member)
 
     def _look(self, backups: Backups) -> list[Row]:
         """The backups that there are; an error where the name is one of theirs."""
@@ -129,19 +128,15 @@ class BackupTaker:
         name = self.params["name"] or ""
         if not memory:
             return take_all(backups, containers, documents, name, self._options(containers))
-        podman = Podman(self.runtime)
-        why = why_halted(podman, containers[0])
+        why = self.engine.why_halted(containers[0])
         if why:
             self.module.warn(HALTED.format(containers[0]["name"], why))
-        with halt_of(self.runtime, podman, containers[0]) as halt:
+        with self.engine.halt_of(containers[0]) as halt:
             return take_all(backups, containers, documents, name, self._options(containers, halt), {MEMORY: halt.archive})
 
     def _goes_on_again(self, found: Document) -> bool:
         """Whether a backup that was killed in the pause had left it down."""
-        if found.get("running") or found.get("members") or not found.get("static_dir") or self.module.check_mode:
-            return False
-        with_memory = MemoryHalt(self.runtime, Podman(self.runtime), found)
-        if not with_memory.recover():
+        if found.get("running") or found.get("members") or self.module.check_mode or not self.engine.goes_on_again(found):
             return False
         self.module.warn("{0} was left halted by a backup with memory that was killed: it runs on from there".format(found["name"]))
         return True

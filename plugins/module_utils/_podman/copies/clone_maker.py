@@ -24,8 +24,8 @@ from ..clone import LABEL, CloneError
 from ..create_command import CommandError
 from ..halted import go_on
 from ..podman import Podman
-from .clone_parts import CUT_OFF, OWN_NAME, Maker, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
-from .snapshot_disks import SnapshotDisks, copy
+from .clone_parts import CUT_OFF, Maker, configuration_of, disks_of, forget, have_image_volumes, lay, look_at_devices, look_at_places
+from .snapshot_disks import SnapshotDisks
 
 
 class CloneMaker(Maker):
@@ -46,12 +46,7 @@ class CloneMaker(Maker):
         snapshot = snapshots.read(self.params["snapshot"])
         configuration = configuration_of(snapshots, snapshot["name"])
         again = self.name == configuration["name"]
-        if again and not self.params["own_name"]:
-            raise HandoverError(OWN_NAME.format(self.name))
-        if self.params["memory"] and not (again and snapshot["memory"]):
-            raise HandoverError(
-                "{0} cannot run on from the memory of {1}: that is for the container itself, made again from a backup with memory".format(self.name, origin)
-            )
+        self._demand_own(again, origin, snapshot)
         files = disks_of(self.runtime, snapshots, snapshot)
         if record is not None:
             self.reasons.append(CUT_OFF.format(self.name))
@@ -146,13 +141,7 @@ class CloneMaker(Maker):
             if planned.plain or self.params["memory"]:
                 self.podman.run("init", self.name)
                 self.podman.run("container", "cleanup", self.name)
-        self._memory(files.snapshots.path(snapshot["name"]))
-
-    def _memory(self, folder: str) -> None:
-        """Its own layer, if the snapshot has it, and all of its memory if it is to run on from that."""
-        for source, place in memory_files.sources(folder, self._facts()).items():
-            if self.params["memory"] or os.path.basename(source) == memory_files.LAYER:
-                copy(self.runtime, source, place)
+        self._bring_memory(memory_files.sources(files.snapshots.path(snapshot["name"]), self._facts()))
 
     def _facts(self) -> dict[str, t.Any]:
         return workload.facts_of(self.podman.inspect(self.name), ())

@@ -21,9 +21,9 @@ from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
-from .. import clone_plan, volume as image_volumes
+from .. import clone_plan, memory_files, volume as image_volumes
 from ..steps.table import STEPS
-from .snapshot_disks import SnapshotDisks, point_of
+from .snapshot_disks import SnapshotDisks, copy, point_of
 
 OWN_NAME = (
     "{0} is the name of the container itself, which may run on another host: give the clone another name, or bring the container back from a "
@@ -78,6 +78,21 @@ class Maker:
                 )
             )
         return record
+
+    def _demand_own(self, again: bool, origin: str, snapshot: t.Mapping[str, t.Any]) -> None:
+        """An error where it would be the container itself, and that is not asked for; or where another would run on from its memory."""
+        if again and not self.params["own_name"]:
+            raise HandoverError(OWN_NAME.format(self.name))
+        if self.params["memory"] and not (again and snapshot["memory"]):
+            raise HandoverError(
+                "{0} cannot run on from the memory of {1}: that is for the container itself, made again from a backup with memory".format(self.name, origin)
+            )
+
+    def _bring_memory(self, sources: t.Mapping[str, str]) -> None:
+        """Its own layer, if the copy has it, and all of its memory if it is to run on from that."""
+        for source, place in sources.items():
+            if self.params["memory"] or os.path.basename(source) == memory_files.LAYER:
+                copy(self.runtime, source, place)
 
 
 def configuration_of(snapshots: Snapshots, name: str) -> dict[str, t.Any]:

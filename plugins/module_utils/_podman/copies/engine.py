@@ -17,11 +17,15 @@ from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_records import Snapshots
 from ..._core.step import Result, in_turn
 from .. import workload
+from ..halted import go_on
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..steps.table import STEPS
+from . import memory_fit, memory_in_place
+from .memory_halt import MemoryHalt
 
 Facts = t.Dict[str, t.Any]
+Document = t.Mapping[str, t.Any]
 
 
 class Engine(t.Protocol):
@@ -37,6 +41,9 @@ class Engine(t.Protocol):
     def look(self, module: AnsibleModule, word: str) -> Result:
         """The containers that a word names, and their host, as workload_info has them."""
 
+    def host(self, module: AnsibleModule, name: str) -> Facts:
+        """This host, as workload_info has it; a move may have the container."""
+
     def container(self, name: str) -> Facts:
         """One of them; an error where it is not there."""
 
@@ -49,8 +56,29 @@ class Engine(t.Protocol):
     def users_of_volume(self, name: str) -> list[str]:
         """Names of the containers that have it."""
 
-    def look_for_memory(self, name: str) -> None:
-        """An error where its memory is taken by no copy."""
+    def look_for_dump(self, module: AnsibleModule, name: str) -> None:
+        """An error where its memory cannot be taken, or could not be gone back to."""
+
+    def why_halted(self, facts: Document) -> str:
+        """Why one has to be halted and restored for its memory; empty: it runs on where it stood."""
+
+    def halt_of(self, facts: Document) -> MemoryHalt:
+        """The way in which its memory is taken."""
+
+    def goes_on_again(self, facts: Document) -> bool:
+        """Whether a run that was killed had left it halted, and it goes on now."""
+
+    def let_left_run(self, name: str) -> bool:
+        """Whether a run that was killed with all of its processes had left a note of a dump: the container runs on."""
+
+    def look_for_restore(self, name: str) -> None:
+        """An error where this host restores no memory."""
+
+    def is_alike(self, configuration: Document, identifier: str) -> bool:
+        """Whether a container of this host was made as the one that workload_info has told of, of the same image."""
+
+    def runtime_of(self, host: Document) -> str:
+        """The runtime that it uses on a host, as workload_info has that."""
 
     def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         """An error where it would not be there any more when it has ended, or could start while its image volumes are not mounted."""
@@ -60,6 +88,9 @@ class Engine(t.Protocol):
 
     def go_on(self, name: str, start: bool) -> None:
         """It is again as it was before its end, and runs if it is to start."""
+
+    def run_on(self, name: str, facts: Document, within: str = "") -> None:
+        """It runs on from the memory that lies in its place; within: in the cgroup of its unit."""
 
     def inside(self, name: str, command: str) -> str:
         """A command of the host that has the shell of a container run another."""
@@ -75,6 +106,7 @@ class PodmanEngine:
     mark: t.Mapping[str, str] = {}
 
     def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self.podman = Podman(runtime)
 
     def listed(self) -> list[Facts]:
@@ -82,6 +114,9 @@ class PodmanEngine:
 
     def look(self, module: AnsibleModule, word: str) -> Result:
         return looked(in_turn(module, STEPS, [{"workload_info": {"workload": word}}]))
+
+    def host(self, module: AnsibleModule, name: str) -> Facts:
+        return t.cast(Facts, self.look(module, name)["host"])
 
     def container(self, name: str) -> Facts:
         listed = workload.find(self.listed(), name)
@@ -100,8 +135,30 @@ class PodmanEngine:
     def users_of_volume(self, name: str) -> list[str]:
         return self.podman.users_of_volume(name)
 
-    def look_for_memory(self, name: str) -> None:
-        """It is taken."""
+    def look_for_dump(self, module: AnsibleModule, name: str) -> None:
+        """Those of a container's own facts are in the table of backup_memory."""
+
+    def why_halted(self, facts: Document) -> str:
+        return memory_in_place.why_halted(self.podman, facts)
+
+    def halt_of(self, facts: Document) -> MemoryHalt:
+        return memory_in_place.halt_of(self.runtime, self.podman, facts)
+
+    def goes_on_again(self, facts: Document) -> bool:
+        return bool(facts.get("static_dir")) and MemoryHalt(self.runtime, self.podman, facts).recover()
+
+    def let_left_run(self, name: str) -> bool:
+        listed = workload.find(self.listed(), name)
+        return listed is not None and memory_in_place.let_left_run(self.runtime, self.podman.inspect(listed["Id"])["StaticDir"])
+
+    def look_for_restore(self, name: str) -> None:
+        """The checks of a restore are those of its memory."""
+
+    def is_alike(self, configuration: Document, identifier: str) -> bool:
+        return memory_fit.alike(configuration, self.podman.inspect(identifier))
+
+    def runtime_of(self, host: Document) -> str:
+        return str(host["podman"]["runtime"])
 
     def look_for_end(self, facts: t.Mapping[str, t.Any], volumes: t.Sequence[Facts]) -> None:
         """Its unit makes it again where it was removed."""
@@ -115,6 +172,9 @@ class PodmanEngine:
     def go_on(self, name: str, start: bool) -> None:
         if start:
             self.podman.run("start", name)
+
+    def run_on(self, name: str, facts: Document, within: str = "") -> None:
+        go_on(self.runtime, name, facts, within)
 
     def inside(self, name: str, command: str) -> str:
         return "podman exec {0} sh -c {1}".format(shlex.quote(name), shlex.quote(command))

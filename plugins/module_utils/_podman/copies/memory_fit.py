@@ -31,14 +31,15 @@ def host_then(host: Facts) -> dict[str, t.Any]:
     return {fact: host[fact] for fact in HOST_FACTS}
 
 
-def misfits(workload: str, runtime: str, then: Facts, now: Facts, source: str = "") -> list[str]:
-    """Why the memory cannot be restored on a host, each reason without its way out. `source` is what the other host is called; of a backup it is then's."""
+def misfits(workload: str, runtime: str, there: str, then: Facts, now: Facts, source: str = "") -> list[str]:
+    """Why the memory cannot be restored on a host, each reason without its way out: it ran under one runtime, and the engine uses another one there.
+
+    `source` is what the other host is called; of a backup it is then's."""
     plan = Plan(workload, source or "{0} at the backup".format(then["name"]), now["name"], LIVE, {"host": then}, {"host": now})
     found = [sentence.partition(": ")[0] for check in CHECKS.values() for sentence in check(plan)]
-    there = now["podman"]["runtime"]
     if not there or there != runtime:
         unknown = "an unknown runtime"
-        found.append("{0} ran under {1}, and podman on {2} uses {3}".format(workload, runtime or unknown, now["name"], there or unknown))
+        found.append("{0} ran under {1}, and {2} has {3} for it".format(workload, runtime or unknown, now["name"], there or unknown))
     return found
 
 
@@ -49,10 +50,10 @@ def alike(configuration: Facts, inspect: Facts) -> bool:
         return False
     before = configuration.get("id")
     # One that has moved keeps the name that podman gave it by the ID that it had.
-    return first_difference(_own(known, before), _own(essence(inspect), inspect.get("Id"), before)) is None
+    return first_difference(own(known, before), own(essence(inspect), inspect.get("Id"), before)) is None
 
 
-def _own(known: Facts, *identifiers: str | None) -> dict[str, t.Any]:
+def own(known: Facts, *identifiers: str | None) -> dict[str, t.Any]:
     """Without the label that says from which backup it was made again, and without the name that podman gives a host by the container's ID."""
     own = {**known, "Config.Labels": {key: value for key, value in (known.get("Config.Labels") or {}).items() if key != CLONE}}
     given = known.get("Config.Hostname")

@@ -21,7 +21,7 @@ from ..._core import host
 from ..._core.backups import MEMORY
 from ..._core.pcopy import HELPER, Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from .. import book, memory_files, workload
+from .. import book, memory_files
 from ..halted import ESTABLISHED, GO_ON_SECONDS, look_for_move
 from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION
 from ..podman import Podman
@@ -129,13 +129,17 @@ class MemoryInPlace(MemoryHalt):
             look_for_move(self.runtime, self.name)  # a move has its own dump in that place
             shutil.rmtree(self.facts["checkpoint_dir"], ignore_errors=True)
 
+    def _words(self) -> list[str]:
+        """The command that dumps it."""
+        return [self.podman.path, "container", "checkpoint", "--keep", "--leave-running", *ESTABLISHED, self.name]
+
     def _texts(self) -> dict[str, str]:
         places = memory_files.places(self.facts)
         beside = [{"name": name, "path": places[name]} for name in memory_files.BESIDE]
         archives = [{"name": memory_files.SHARED, "path": self.facts["shm_dir"]}] if os.path.isdir(self.facts["shm_dir"]) else []
         spec = {
             "dump": {
-                "argv": [self.podman.path, "container", "checkpoint", "--keep", "--leave-running", *ESTABLISHED, self.name],
+                "argv": self._words(),
                 "timeout": int(self.runtime.timeout), "gate": self.facts["checkpoint_dir"], "cgroup": self.cgroup,
                 "log": os.path.join(self.facts["static_dir"], "dump.log"),
             },
@@ -161,12 +165,9 @@ def let_run(runtime: Runtime, folder: str, seconds: float) -> None:
             return
 
 
-def let_left_run(runtime: Runtime, podman: Podman, name: str) -> bool:
+def let_left_run(runtime: Runtime, static_dir: str) -> bool:
     """Whether a run that was killed with all of its processes had left a note of a dump: the container runs on."""
-    listed = workload.find(podman.containers(), name)
-    if listed is None:
-        return False
-    folder = os.path.join(podman.inspect(listed["Id"])["StaticDir"], FOLDER)
+    folder = os.path.join(static_dir, FOLDER)
     if not os.path.exists(os.path.join(folder, SPEC)):
         return False
     let_run(runtime, folder, LEFT_SECONDS)

@@ -15,14 +15,12 @@ from ..._core.backups import MEMORY, Backups, Row
 from ..._core.disk_store import DiskStore
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
-from ..._core.step import in_turn
-from ..podman import Podman
-from ..steps.table import STEPS
-from .memory_fit import WAY_OUT, alike, misfits
+from .engine import Engine
+from .memory_fit import WAY_OUT, misfits
 
 
 def look_for_memory(
-    module: AnsibleModule, runtime: Runtime, backups: Backups, point: Row, record: Row, here: t.Mapping[str, t.Any] | None, there: bool
+    module: AnsibleModule, engine: Engine, backups: Backups, point: Row, record: Row, here: t.Mapping[str, t.Any] | None, there: bool
 ) -> None:
     """An error where the container cannot run on from it on this host. Nothing has been touched then. there: it has been unpacked already."""
     of = "the backup {0} of {1}".format(point["name"] or point["id"], backups.workload)
@@ -35,16 +33,15 @@ def look_for_memory(
             "{0} was run by {1} at the backup, and neither is here: bring that unit to this host and start it, and restore then; or restore the disks alone "
             "(handover_memory=false)".format(backups.workload, unit)
         )
-    if here is not None and here["Id"] != record["container"] and not alike(configuration, Podman(runtime).inspect(here["Id"])):
+    if here is not None and here["Id"] != record["container"] and not engine.is_alike(configuration, here["Id"]):
         raise HandoverError(
             "the memory in {0} is of an earlier container of its name, made in another way: restore the disks alone (handover_memory=false)".format(of)
         )
-    asked = in_turn(module, STEPS, [{"workload_info": {"workload": backups.workload}}])
-    if "msg" in asked:
-        raise HandoverError(asked["msg"])
-    reasons = misfits(backups.workload, record["memory"]["runtime"], record["memory"]["host"], asked["last"]["workload_info"]["host"])
+    now = engine.host(module, backups.workload)
+    reasons = misfits(backups.workload, record["memory"]["runtime"], engine.runtime_of(now), record["memory"]["host"], now)
     if reasons:
         raise HandoverError("the memory in {0} cannot be restored here: {1}: {2}".format(of, "; ".join(reasons), WAY_OUT))
+    engine.look_for_restore(backups.workload)
     # As an archive, and unpacked; the rollback looks for the room of its own copies.
     if not there:
         look_for_room(of, 2 * point["memory_bytes"], module.params["root"])

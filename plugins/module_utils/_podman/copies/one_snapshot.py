@@ -20,11 +20,9 @@ from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_mounts import BESIDE, SnapshotMounts
 from ..._core.snapshot_records import Snapshots, undo_name
 from .. import memory_files, rollback
-from ..halted import go_on
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshots import image_volumes
-from . import memory_fit
 from .engine import EngineOf, PodmanEngine
 from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, point_of
 from .snapshot_taker import SnapshotTaker, Subject
@@ -90,8 +88,6 @@ class Snapshot:
 
     def _record(self) -> dict[str, t.Any]:
         record = self.snapshots.read(self.name)
-        if self.params["memory"]:
-            self.engine.look_for_memory(self.workload)
         if self.params["memory"] and not record["memory"]:
             raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
         return record
@@ -116,6 +112,8 @@ class Snapshot:
             raise HandoverError(
                 "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
             )
+        if self.params["memory"]:
+            self.engine.look_for_restore(self.workload)
         self.engine.look_for_end(facts, record["volumes"])
         self._look_for_volumes(record, facts)
         self._look_where_it_is_written(record, facts)
@@ -124,7 +122,7 @@ class Snapshot:
 
     def _is_of(self, record: Document, facts: Document) -> bool:
         """Whether the memory fits this container: it is the same, or its like, which has moved or has come back from a backup."""
-        return bool(record["container"] == facts["id"] or memory_fit.alike(self.snapshots.configuration(self.name), self.podman.inspect(facts["id"])))
+        return bool(record["container"] == facts["id"] or self.engine.is_alike(self.snapshots.configuration(self.name), facts["id"]))
 
     def lay(self, record: Document, facts: Document) -> None:
         """Lays whole copies beside the files in use, and stops the container."""
@@ -279,9 +277,9 @@ class Snapshot:
         if self.params["memory"]:
             facts = self._container()
             if unit is None:
-                go_on(self.runtime, self.workload, facts)
+                self.engine.run_on(self.workload, facts)
             else:
-                unit.hand_over(self.workload, lambda cgroup: go_on(self.runtime, self.workload, facts, cgroup))
+                unit.hand_over(self.workload, lambda cgroup: self.engine.run_on(self.workload, facts, cgroup))
         elif unit is not None:
             (unit.start if record["running"] else unit.rest)()
         else:

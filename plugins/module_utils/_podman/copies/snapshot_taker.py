@@ -27,7 +27,7 @@ from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, reco
 from .backup_memory import look_for_obstacles
 from .engine import Engine, PodmanEngine
 from .memory_halt import MemoryHalt
-from .memory_in_place import HALTED, MemoryInPlace, halt_of, why_halted
+from .memory_in_place import HALTED, MemoryInPlace
 from .snapshot_disks import copy
 
 Facts = dict[str, t.Any]
@@ -92,17 +92,16 @@ class SnapshotTaker:
         return DiskStore.of(Pcopy(self.runtime), self.root, subject.workload)
 
     def _look(self, subject: Subject, memory: bool, check_mode: bool) -> Facts:
-        if memory:
-            self._engine.look_for_memory(subject.workload)
         facts = self.container(subject.workload)
-        if memory and not facts["running"] and not check_mode and MemoryHalt(self.runtime, self.podman, facts).recover():
+        if memory and not facts["running"] and not check_mode and self._engine.goes_on_again(facts):
             facts = self.container(subject.workload)  # a run that was killed in the pause had left it down
         if not subject.volumes and not subject.folders and not memory:
             raise HandoverError("{0} has no volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(subject.workload))
         if not facts["running"] and (memory or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(subject.workload, facts["state"], "" if memory else " or stop it"))
         if memory:
-            look_for_obstacles(subject.configuration, "take it without its memory (handover_memory=false)", why_halted(self.podman, facts))
+            look_for_obstacles(subject.configuration, "take it without its memory (handover_memory=false)", self._engine.why_halted(facts))
+            self._engine.look_for_dump(self.runtime.module, subject.workload)
         if facts["running"] and not memory:
             look_for_cgroup(subject.configuration)
         return facts
@@ -162,13 +161,13 @@ class SnapshotTaker:
 
     def _with_memory(self, name: str, subject: Subject, facts: Facts, folder: str) -> Facts:
         """It is dumped for the last pass over its disks, and the copy of the dump is made when it runs."""
-        why = why_halted(self.podman, facts)
+        why = self._engine.why_halted(facts)
         if why:
             self.runtime.module.warn(HALTED.format(subject.workload, why))
         disks = subject.volumes or subject.folders
         if why and not disks:
             return self._memory_alone(subject, facts, folder)
-        with halt_of(self.runtime, self.podman, facts) as halt:
+        with self._engine.halt_of(facts) as halt:
             if isinstance(halt, MemoryInPlace) and not disks:
                 kind: Facts = {"disks": False, "paused_ms": round(halt.alone()), "size": 0}
             else:

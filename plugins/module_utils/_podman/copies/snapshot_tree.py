@@ -24,11 +24,9 @@ from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_records import Snapshots
-from ..._core.step import in_turn
 from .. import groups, workload
-from ..podman import Podman
-from ..steps.table import STEPS
 from . import memory_fit
+from .engine import EngineOf, PodmanEngine, demand_own
 
 Row = t.Dict[str, t.Any]
 
@@ -45,11 +43,12 @@ _INTO = 'archive=$1; shift; exec "$@" >"$archive"'
 class SnapshotTree:
     """The snapshots of one container, on this host."""
 
-    def __init__(self, module: AnsibleModule) -> None:
+    def __init__(self, module: AnsibleModule, engine_of: EngineOf = PodmanEngine) -> None:
         self.module = module
         self.params = module.params
         self.workload: str = module.params["workload"]
         self.runtime = Runtime(module, module.params["timeout"])
+        self.engine = engine_of(self.runtime)
         self.snapshots = Snapshots(module.params["root"], self.workload)
         self.disks = DiskStore.of(Pcopy(self.runtime), module.params["root"], self.workload)
         self.source: str = module.params["source"].strip("[]")
@@ -63,18 +62,13 @@ class SnapshotTree:
     def offer(self) -> Row:
         """Its snapshots, but for backups: those have their data elsewhere."""
         rows = [record for record in self.snapshots.all() if not record.get("store")]
-        inspect = self._inspect() if any(record["memory"] for record in rows) else None
-        return {"changed": False, "snapshots": [self._row(record, inspect) for record in rows], "bytes": 0}
+        listed = workload.find(self.engine.listed(), self.workload) if any(record["memory"] for record in rows) else None
+        return {"changed": False, "snapshots": [self._row(record, listed["Id"] if listed else "") for record in rows], "bytes": 0}
 
-    def _row(self, record: Row, inspect: t.Mapping[str, t.Any] | None) -> Row:
+    def _row(self, record: Row, identifier: str) -> Row:
         """With the bytes beside the store, and whether it will be known of its memory on another host that it is of this container."""
-        fits = bool(record["memory"] and inspect and memory_fit.alike(self.snapshots.configuration(record["name"]), inspect))
+        fits = bool(record["memory"] and identifier and self.engine.is_alike(self.snapshots.configuration(record["name"]), identifier))
         return {**record, "beside": host.allocated(self.snapshots.path(record["name"])), "fits": fits}
-
-    def _inspect(self) -> t.Mapping[str, t.Any] | None:
-        podman = Podman(self.runtime)
-        listed = workload.find(podman.containers(), self.workload)
-        return podman.inspect(listed["Id"]) if listed else None
 
     # brought
 
@@ -137,14 +131,13 @@ class SnapshotTree:
         then = self.params["memory_from"]
         if not then:
             return
-        asked = in_turn(self.module, STEPS, [{"workload_info": {"workload": self.workload}}])
-        if "msg" in asked:
-            raise HandoverError(asked["msg"])
-        reasons = memory_fit.misfits(self.workload, then["podman"]["runtime"], then, asked["last"]["workload_info"]["host"], then["name"])
+        now = self.engine.host(self.module, self.workload)
+        reasons = memory_fit.misfits(self.workload, self.engine.runtime_of(then), self.engine.runtime_of(now), then, now, then["name"])
         if reasons:
             raise HandoverError(
                 "the memory of {0} cannot be restored on {1}: {2}: {3}".format(self.workload, platform.node(), "; ".join(reasons), memory_fit.WAY_OUT)
             )
+        self.engine.look_for_restore(self.workload)
 
     def _bring(self, row: Row) -> None:
         """The folder of one snapshot. Its disks are in the store."""
@@ -174,12 +167,14 @@ class SnapshotTree:
             )
 
 
-def act(module: AnsibleModule) -> Row:
+def act(module: AnsibleModule, engine_of: EngineOf = PodmanEngine) -> Row:
     """Of one container."""
-    names = groups.members(Podman(Runtime(module, module.params["timeout"])).containers(), module.params["workload"])
+    engine = engine_of(Runtime(module, module.params["timeout"]))
+    names = groups.members(engine.listed(), module.params["workload"])
     if len(names) > 1:
         raise HandoverError("{0} are {1} containers: go back on another host with one at a time".format(" and ".join(names), len(names)))
-    return SnapshotTree(module).run()
+    demand_own(module.params["root"], names, engine)
+    return SnapshotTree(module, engine_of).run()
 
 
 def _same(one: Row, other: Row) -> bool:

@@ -53,7 +53,7 @@ CHECKS: dict[str, Check] = {
 }
 
 # Of several containers that move as one: the checks of what they take together or have in common, and those of the hosts themselves.
-OF_ALL = frozenset((*room.CHECKS, *group.CHECKS, "multicast"))
+OF_ALL = frozenset((*room.CHECKS, *group.CHECKS, "multicast", "project_units"))
 OF_HOSTS = frozenset((*cpu.CHECKS, *hosts.CHECKS, *criu.CHECKS, *options.CHECKS))
 # Those of the hosts that ask what a container needs of them to be dumped and restored.
 OF_DUMPED = frozenset((*hosts.CHECKS, *criu.CHECKS))
@@ -68,6 +68,8 @@ def twin(plan: Plan) -> dict[str, t.Any]:
         "folders": binds.folders(plan),
         "secrets": secrets.carried(plan),
         "restored": bool(plan.members) and plan.live,
+        "exiting": [pod["name"] for pod in plan.container.get("pods", []) if plan.live and pod["essence"].get("ExitPolicy") == "stop"],
+        "requirements": {each["name"]: each["requires"] for each in plan.members if plan.live and each["running"] and each["requires"]},
         "networks": networks.to_make(plan),
         "pods": [pod["name"] for pod in plan.container.get("in_pods", [])] if plan.in_wave else [],
     }

@@ -44,9 +44,9 @@ def _live(plan: Plan) -> t.Iterator[str]:
 
 def _stopped_for_it(plan: Plan) -> t.Iterator[str]:
     """Why a group cannot move live, each as the end of a sentence."""
-    if plan.container.get("service"):
-        yield ", as its unit {0} makes it anew at each start".format(plan.container["service"]["unit"])
-        return
+    service = plan.container.get("service")
+    if service and not (service["pid_file"] and service["pod_id_file"]):
+        yield ", as its unit {0} names no file by which it could find the pod that has come (PIDFile=, --pod-id-file)".format(service["unit"])
     pods = plan.container["pods"]
     members = [member for member in plan.members if not member["infra"]]
     if plan.container["kind"] != POD or len(pods) != 1 or not all(member["pod_name"] == pods[0]["name"] for member in members):
@@ -64,13 +64,24 @@ def _stopped_for_it(plan: Plan) -> t.Iterator[str]:
         yield ", as its members have no network in common that is theirs alone"
     if shared - _JOINED:
         yield ", as its members share a namespace that CRIU cannot restore them into ({0})".format(", ".join(sorted(shared - _JOINED)))
-    if pods[0]["essence"].get("ExitPolicy") == "stop":
-        yield ", as it ends with the last of its members (--exit-policy=stop)"
+    if not plan.there["host"]["podman"].get("sqlite", True):
+        yield from _by_the_book(plan, pods[0], running)
     for member in running:
-        if set(member["dependencies"]) - {infra["id"]}:
-            yield ", as {0} requires another member, and podman readies it only beside that".format(member["name"])
+        others = {each["id"] for each in members if each["name"] in member["requires"]}
+        if set(member["dependencies"]) - {infra["id"]} - others:
+            yield ", as {0} has a namespace or volumes of another member, and podman readies it only beside that".format(member["name"])
         if not member["cgroup"]:
             yield ", as {0} has no cgroup of the second version of its own on {1}".format(member["name"], plan.source)
+
+
+def _by_the_book(plan: Plan, pod: t.Mapping[str, t.Any], running: t.Sequence[t.Mapping[str, t.Any]]) -> t.Iterator[str]:
+    """What podman's book has to say otherwise until the members run there."""
+    elsewhere = "and podman on {0} keeps its book in another database than SQLite".format(plan.destination)
+    if pod["essence"].get("ExitPolicy") == "stop":
+        yield ", as it ends with the last of its members (--exit-policy=stop), {0}".format(elsewhere)
+    for member in running:
+        if member["requires"]:
+            yield ", as {0} requires another member, {1}".format(member["name"], elsewhere)
 
 
 def _empty(plan: Plan) -> t.Iterator[str]:

@@ -6,19 +6,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import typing as t
 
-from ..._core import published
+from ..._core import network_checks, published
 from ..network_twin import difference
 from . import wave
 from .plan import Check, Facts, Plan
 
 
 def _networks(plan: Plan) -> t.Iterator[str]:
-    there = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
+    known = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
     for network in plan.container["networks"]:
-        other = there.get(network["name"])
+        other = known.get(network["name"])
         if other is None:
             yield from _cannot_make(plan, network)
         elif other["driver"] != network["driver"]:
@@ -46,18 +45,8 @@ def _networks(plan: Plan) -> t.Iterator[str]:
                 plan.destination, network["name"], other["parent"], plan.source
             )
         elif not network["shared"]:
-            yield from _differs(plan, network, other)
-
-
-def _differs(plan: Plan, network: Facts, other: Facts) -> t.Iterator[str]:
-    """What a container would notice that keeps its address."""
-    here, there = network.get("definition"), other.get("definition")
-    found = difference(here, there) if here and there else None
-    if found:
-        what, mine, theirs = found
-        yield "the network {0} is not the same on both hosts: its {1} is {2} on {3} and {4} on {5}: remove it on {5}, and the move makes it there".format(
-            network["name"], what, mine, plan.source, theirs, plan.destination
-        )
+            here, there = network.get("definition"), other.get("definition")
+            yield from network_checks.differs(plan, network["name"], difference(here, there) if here and there else None)
 
 
 def _cannot_make(plan: Plan, network: Facts) -> t.Iterator[str]:
@@ -73,32 +62,13 @@ def _cannot_make(plan: Plan, network: Facts) -> t.Iterator[str]:
             plan.destination, network["name"], plan.workload, wanted["interface"]
         )
     for text in () if network["shared"] else network["subnets"]:
-        yield from _in_use(plan, network["name"], ipaddress.ip_network(text, strict=False))
-
-
-def _in_use(plan: Plan, name: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> t.Iterator[str]:
-    """Who on the destination has addresses of a subnet that is to be made there."""
-    for each in plan.there["host"]["addresses"]:
-        own = ipaddress.ip_interface("{0}/{1}".format(each["address"], each["prefix"])).network
-        if own.version == subnet.version and own.overlaps(subnet):
-            yield "the network {0} cannot be made on {1}: its subnet {2} holds addresses of the interface {3} there: give {0} another subnet".format(
-                name, plan.destination, subnet, each["interface"]
-            )
-            return
-    for other in plan.there["host"]["podman"]["networks"]:
-        theirs = [ipaddress.ip_network(text, strict=False) for text in other["subnets"]]
-        if any(each.version == subnet.version and each.overlaps(subnet) for each in theirs):
-            yield "the network {0} cannot be made on {1}: podman's network {2} there has its subnet {3}: give one of them another".format(
-                name, plan.destination, other["name"], subnet
-            )
-            return
+        yield from network_checks.in_use(plan, network["name"], text, "podman", plan.there["host"]["podman"]["networks"])
 
 
 def to_make(plan: Plan) -> list[str]:
-    """The networks that the destination lacks, or that another move under way is making; the last that is taken back removes them."""
-    there = {network["name"] for network in plan.there["host"]["podman"]["networks"]}
+    """The networks that the move makes on the destination."""
     mine = [network for each in plan.members or [plan.container] for network in each.get("networks", [])]
-    return sorted({network["name"] for network in mine} - there)
+    return network_checks.to_make(mine, plan.there["host"]["podman"]["networks"])
 
 
 def _mtu(plan: Plan) -> t.Iterator[str]:
@@ -135,19 +105,11 @@ def carries(host: Facts, network: Facts) -> tuple[str, int]:
 
 def _begun_elsewhere(plan: Plan) -> t.Iterator[str]:
     """Connections over bridges, whose packets the destination's firewall sees."""
-    if not plan.live or plan.there["host"].get("takes_over", True):
-        return
-    beside = wave.carried(plan)
-    for network in plan.container["networks"]:
+    beside = wave.carried(plan) if plan.live else {}
+    for network in plan.container["networks"] if plan.live else []:
         counted = plan.container["connections"] if network["shared"] else beside
         number = sum(counted.get(address, 0) for address in (network["ip"], network["ip6"]) if address)
-        if number and network["driver"] == "bridge":
-            yield (
-                "{0} has {1} TCP {2} open over the network {3}, and {4} calls all packets of one invalid that did not begin there, which podman's rules drop: "
-                "set net.netfilter.nf_conntrack_tcp_loose=1 on {4}".format(
-                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.destination
-                )
-            )
+        yield from network_checks.begun_elsewhere(plan, network, number, "podman's")
 
 
 def _addresses(plan: Plan) -> t.Iterator[str]:

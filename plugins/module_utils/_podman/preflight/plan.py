@@ -35,7 +35,6 @@ class Plan(Move):
     secrets_here: Facts = field(default_factory=dict)  # by name, what podman_secrets_info of the source says
     secrets_there: Facts = field(default_factory=dict)
     reserve_space: bool = False  # the destination takes all the room that its images can need
-    beside: t.Sequence[str] = ()  # names of the containers that move at the same moment, each by itself
 
     @property
     def in_group(self) -> bool:

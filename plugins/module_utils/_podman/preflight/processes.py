@@ -38,6 +38,9 @@ OBSTACLES: dict[str, Obstacle] = {
     "pidfds": Obstacle("holds a file descriptor of a process (a pidfd)", "install CRIU 4.1 or later on both hosts", (4, 1)),
     "thread_pidfds": Obstacle("holds a file descriptor of a thread (a pidfd with PIDFD_THREAD)", "end what opened it"),
     "packet_pipes": Obstacle("has a pipe in packet mode (O_DIRECT)", "end what opened it"),
+    "unread_input": Obstacle(
+        "has not read {size} that were written to its descriptor {detail} from outside, as `attach` does, and they would be lost", "have it read them"
+    ),
     "overmounts": Obstacle("holds {detail} open, over which something else is mounted now", "have it close the file, or unmount what lies over it"),
     "sockets": Obstacle(
         "has a socket of a kind that CRIU does not know, {detail}", "end what opened it (programs in Go use MPTCP unless GODEBUG=multipathtcp=0 is set)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._core import move_checks
 from .plan import Check, Facts, Plan
 
 # ExecCondition=, by which a unit asks before it starts.
@@ -84,5 +85,7 @@ def _auto_update(plan: Plan) -> t.Iterator[str]:
         yield "{0} is updated by podman auto-update, which needs a unit that starts it: on {1} it has none".format(plan.workload, plan.destination)
 
 
-CHECKS: dict[str, Check] = {"rm": _auto_remove, "systemd_unit": _systemd_unit, "unit_offline": _unit_offline}
+CHECKS: dict[str, Check] = {
+    "rm": _auto_remove, "systemd_unit": _systemd_unit, "project_units": move_checks.project_units, "unit_offline": _unit_offline,
+}  # fmt: skip
 TOLD: dict[str, Check] = {"unit_files": _files_kept, "unit_layer": _layer_begins_anew, "auto_update": _auto_update}

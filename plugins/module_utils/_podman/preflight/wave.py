@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import typing as t
 
+from ..._core.network_checks import carried_beside
 from .plan import Check, Plan
 
 
@@ -27,15 +28,7 @@ def refusal(plan: Plan) -> t.Iterator[str]:
 
 def carried(plan: Plan) -> dict[str, int]:
     """How many of its connections are with those that move beside it, by its own address: they are there when it is."""
-    names = set(plan.beside)
-    theirs = {
-        each["address"] for network in plan.here["host"]["podman"]["networks"] for each in network.get("taken", []) if each["container"] in names
-    }
-    found: dict[str, int] = {}
-    for peer in plan.container.get("peers", []) if plan.in_wave else []:
-        if peer["peer"] in theirs:
-            found[peer["address"]] = found.get(peer["address"], 0) + peer["count"]
-    return found
+    return carried_beside(plan, plan.here["host"]["podman"]["networks"]) if plan.in_wave else {}
 
 
 def _pod_taken(plan: Plan) -> t.Iterator[str]:

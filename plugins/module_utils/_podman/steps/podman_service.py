@@ -32,7 +32,7 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
         if twin is None and not of_pod and not module.check_mode:
             raise HandoverError("there is no container named {0} on this host that {1} could have".format(params["container"], unit.name))
         known = {"id": (twin or {}).get("Id") or "", "oci_config": (twin or {}).get("OCIConfigPath") or ""}
-        result["cgroup"] = unit.prepare(params["session"], live, params["running"], known)
+        result["cgroups" if of_pod else "cgroup"] = unit.prepare(params["session"], live, params["running"], known)
     elif state == "settled":
         unit.settle(_twin(runtime, params["container"]), params["start"])
     else:

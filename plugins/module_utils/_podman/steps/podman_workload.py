@@ -13,6 +13,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import bind_places
+from ..._core.parts import NETWORK, POD, Parts
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.step import Step
 from .. import inode_flags, root_volume, workload
@@ -23,7 +24,6 @@ from ..group_facts import essence_of_member
 from ..group_twin import Group
 from ..groups import names_by_id
 from ..health_check import HealthTimer
-from ..parts import Parts
 from ..podman import Held, Podman
 from ..surroundings import Surroundings
 from ..twin_init import Initialisation
@@ -196,7 +196,7 @@ class PodmanWorkload:
         existing = workload.find(self.podman.containers(), self.name)
         # What was made for the move is this host's from now on.
         if not self.module.check_mode:
-            Parts().keep(self.name)
+            Parts().keep(self.name, (NETWORK, POD))
         if existing is not None and self.params["requires"]:
             around = Surroundings(self.podman, self.name, self.reasons)
             missing = around.require(self.podman.inspect(existing["Id"]), self.params["requires"], self.module.check_mode)
@@ -268,12 +268,16 @@ STEP = Step(
                 "folders": {"type": "list", "elements": "str", "default": []},
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
                 "restored": {"type": "bool", "default": False},
+                "exiting": {"type": "list", "elements": "str", "default": []},
+                "requirements": {"type": "dict", "default": {}},
                 "networks": {"type": "list", "elements": "str", "default": []},
                 "pods": {"type": "list", "elements": "str", "default": []},
             },
         },
         "members": {"type": "list", "elements": "str", "default": []},
         "pods": {"type": "list", "elements": "str", "default": []},
+        "exiting": {"type": "list", "elements": "str", "default": []},
+        "requirements": {"type": "dict", "default": {}},
         "requires": {"type": "list", "elements": "str", "default": []},
         "beside": {"type": "list", "elements": "str", "default": []},
         "around": {

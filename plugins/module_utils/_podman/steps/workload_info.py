@@ -11,11 +11,11 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..._core import floating_look, host, loop
+from ..._core import floating_look, host, loop, units
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service, service_pod, subpaths, task_facts, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, root_volume, service_pod, subpaths, task_facts, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
@@ -48,11 +48,14 @@ class WorkloadInfo:
             brief = self._brief_group(members) if members else self._brief(found, containers)
             brief["conmon_gone"] = brief["running"] and not members and container_facts.unattended(brief["id"])
             return {"changed": False, "workload": brief, "sessions": self.look.sessions(), "problems": self.problems}
+        # First: a network that another move makes meanwhile is known before its addresses are.
+        offered = self.look.host()
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
         images, volumes = (self._ask_once(question) if self.has_podman else [] for question in (self.podman.images, self.podman.volumes))
         grammars = self._ask_once(self.podman.grammars) if self.has_podman else []
-        return {"changed": False, "workload": found, "host": self.look.facts(containers, networks, images, volumes, grammars), "problems": self.problems}
+        offered.update(podman=self.look.engine(containers, networks, images, volumes, grammars))
+        return {"changed": False, "workload": found, "host": offered, "problems": self.problems}
 
     def _ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
         """The answer, or the default; the reason is kept."""
@@ -111,8 +114,8 @@ class WorkloadInfo:
         """One container."""
         brief = self._brief(listed, containers)
         if listed is None:
-            starting = container_facts.units_of(brief["name"], brief["name"])
-            return {**brief, "units": self._ask(lambda: service.acting(self.runtime, starting), []) if starting else []}
+            starting = units.units_of("podman", brief["name"], brief["name"])
+            return {**brief, "units": self._ask(lambda: units.acting(self.runtime, starting), []) if starting else []}
         try:
             inspect = self.podman.inspect(listed["Id"])
         except Held as exc:

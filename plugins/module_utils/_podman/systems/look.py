@@ -11,10 +11,10 @@ import json
 import os
 import typing as t
 
-from ..._core import container_unit, inits
+from ..._core import container_unit, inits, units
 from ..._core.host import read_text
 from ..._core.runtime import HandoverError, Runtime
-from .. import address_probe, container_facts, service_files, workload
+from .. import address_probe, service_files, workload
 from ..host_offer import HostOffer
 from ..podman import Podman
 from ..sessions import ROOT
@@ -43,7 +43,7 @@ class Look:
             if has_podman else ([], [], [], [])
         )  # fmt: skip
         offer = HostOffer(self.runtime, self.podman, {"images": IMAGE_ROOT, "sessions": ROOT}, self._ask)
-        host = offer.facts(containers, networks, images, volumes, ())
+        host = {**offer.host(), "podman": offer.engine(containers, networks, images, volumes, ())}
         host["cgroup"] = 2 if os.path.exists(_CONTROLLERS) else 1
         host["controllers"] = read_text(_CONTROLLERS).split() if host["cgroup"] == 2 else os.listdir("/sys/fs/cgroup")
         return {
@@ -71,7 +71,7 @@ class Look:
             "running": listed is not None and listed.get("State") == "running",
             "labels": (inspect.get("Config") or {}).get("Labels") or {},
             "mounts": workload.mounts_of(inspect),
-            "units": [unit for unit in container_facts.units_of(name, inspect.get("Id") or name) if unit != own],
+            "units": [unit for unit in units.units_of("podman", name, inspect.get("Id") or name) if unit != own],
             "unit": os.path.exists(os.path.join(container_unit.FOLDER, own)),
             "left": os.path.exists(os.path.join(container_unit.FOLDER, own + service_files.ASIDE)),
             "volumes": {each["name"]: self._users(each["name"], name) for each in request["volumes"]},

@@ -38,6 +38,14 @@ def test_each_joins_the_namespaces_that_it_shared():
     assert restored[0]["restore"]["hold"], "its namespaces are joined by what stands in for CRIU"
 
 
+def test_a_member_that_has_a_unit_is_restored_in_its_cgroup():
+    restored = live_members(MEMBERS, "destination", "/podman", RAN, 60, [], "/netavark", {"web": "/sys/fs/cgroup/system.slice/web.service"})
+    assert [each["restore"]["argv"][:4] for each in restored] == [
+        ["/podman", "container", "restore", "--keep"],
+        ["/usr/local/libexec/handover/pcopy", "internal", "within", "/sys/fs/cgroup/system.slice/web.service"],
+    ]
+
+
 def test_the_criu_of_a_member_whose_tmpfs_is_carried_finds_another_tar():
     carried = [{"name": "tmpfs:db:/scratch", "member": "db"}]
     dumped = live_members(MEMBERS, "source", "/podman", RAN, 60, carried)

@@ -141,6 +141,13 @@ def test_the_link_has_something_to_carry_while_others_are_prepared_and_cut_over(
     assert (parts["a@node1.begin"], parts["a@node1.finish"]) == ("", "a@node1.begin")
 
 
+def test_those_of_a_wave_that_part_are_not_beside_each_other():
+    answers = {"node1": answer("db", "web", "queue"), "node2": answer(), "node3": answer()}
+    to = {"db": "node2", "web": "node2", "queue": "node3"}
+    plan = placement(answers, moves=[{"workload": name, "to": there} for name, there in to.items()], waves={"shop": list(to)}, serial=3)
+    assert {move["workload"]: move["beside"] for move in plan["moves"]} == {"db": ["web"], "web": ["db"], "queue": []}
+
+
 def test_a_wave_does_its_steps_as_one_however_few_do_one_at_once():
     answers = {"node1": answer("db", "web", "queue", "x"), "node2": answer()}
     plan = placement(answers, empty=["node1"], waves={"shop": ["db", "web", "queue"]}, serial=4, parallel_steps=1)
@@ -322,12 +329,48 @@ def test_a_project_goes_as_one_wave_by_its_name():
     plan = placement(answers, moves=[{"workload": "shop", "to": "node2"}], stamp="-s", parallel_steps=1)
     assert goes(plan) == {"shop-db-1": ("node1", "node2"), "shop-web-1": ("node1", "node2")}
     assert {move["workload"]: move["together"] for move in plan["moves"]} == dict.fromkeys(["shop-db-1", "shop-web-1"], ["shop-db-1-s", "shop-web-1-s"])
+    # What the two have with each other stays within a host.
+    assert {move["workload"]: move["beside"] for move in plan["moves"]} == {"shop-db-1": ["shop-web-1"], "shop-web-1": ["shop-db-1"]}
     # Where it has arrived by half, the other half follows.
     answers["node2"] = of_docker(answer(), "shop-web-1", project="shop")
     answers["node1"] = of_docker(answer(), "shop-db-1", project="shop")
     plan = placement(answers, moves=[{"workload": "shop", "to": "node2"}])
     assert goes(plan) == {"shop-db-1": ("node1", "node2")}
     assert plan["done"] == [{"workload": "shop-web-1", "source": "node2"}]
+
+
+def bridged(host, *names, project="shop", on=("shop_default",), **more):
+    return of_docker(host, *names, project=project, bridges=list(on), **more)
+
+
+def test_a_host_is_emptied_of_those_on_one_bridge_of_a_project_as_a_wave():
+    node1 = bridged(bridged(of_docker(answer(), "alone", project="shop", bridges=[]), "db", on=["back"]), "web", on=["front", "back"])
+    node1 = bridged(bridged(node1, "cache", on=["front"]), "other", project="till", on=["back"])
+    answers = {"node1": node1, "node2": of_docker(answer(memory=7)), "node3": of_docker(answer(memory=9))}
+    plan = placement(answers, empty=["node1"])
+    waves = {move["workload"]: (move["wave"], move["beside"]) for move in plan["moves"]}
+    assert waves == {
+        "alone": ("", []), "cache": ("shop", ["db", "web"]), "db": ("shop", ["cache", "web"]), "web": ("shop", ["cache", "db"]), "other": ("", []),
+    }  # fmt: skip
+    assert len({there for name, (_from, there) in goes(plan).items() if name in ("db", "web", "cache")}) == 1
+    assert {move["wave"] for move in placement(answers, empty=["node1"], mode="offline")["moves"]} == {""}
+
+
+@pytest.mark.parametrize(
+    ("host", "more"),
+    [
+        (bridged(bridged(answer(), "db"), "web", running=False, state="exited"), {}),
+        (bridged(answer(sessions=[session("released", "db")]), "db", "web"), {}),
+        (bridged(answer(), "db", "web"), {"waves": {"first": ["web"]}}),
+        (bridged(answer(), "db", "web"), {"apart": {"halves": ["db", "web"]}}),
+        (bridged(answer(), "db", "web"), {"moves": [{"workload": "db", "to": "node2"}, {"workload": "web", "to": "node3"}], "empty": []}),
+        (bridged(bridged(answer(), "db"), "web", project="till"), {}),
+    ],
+)
+def test_these_on_one_bridge_go_each_alone(host, more):
+    plan = placement({"node1": host, "node2": of_docker(answer()), "node3": of_docker(answer())}, **{"empty": ["node1"], **more})
+    assert plan["problems"] == [] and sorted(goes(plan)) == ["db", "web"]
+    assert {move["wave"] for move in plan["moves"]} <= {"", "first"} and [move["beside"] for move in plan["moves"]] == [[], []]
 
 
 def parted(*names, running=True):

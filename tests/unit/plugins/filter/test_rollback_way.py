@@ -41,6 +41,9 @@ def test_a_run_that_was_cut_off_goes_on():
     # It has moved: nothing comes that is there, and what is not there comes without the container.
     assert way(GONE, HERE, present=[THEN]) == {"problem": "", "move": False, "bring": False, "look": False}
     assert way(GONE, HERE) == {"problem": "", "move": False, "bring": True, "look": False}
+    # A whole answer has the sessions with its host.
+    told = {**HERE, "sessions": [], "host": {"pcopy": {"sessions": session("presync")["sessions"]}}}
+    assert way(told, HERE, present=[THEN]) == {"problem": "", "move": True, "bring": True, "look": False}
     # An old session is none.
     assert way(session("thawed", True))["look"]
 

@@ -38,7 +38,7 @@ def world():
         "own_mounts": [], "tmpfs": [], "layer_watches": [], "huge_pages": 0, "multicast": [], "cgroup": "/sys/fs/cgroup/docker-1.scope", "divided": False,
         "throttle": {"cgroup": "/sys/fs/cgroup/docker-1.scope", "why": ""}, "criu_configuration": "/etc/criu/runc.conf", "own_network": [],
         "mtus": {"192.0.2.20": ("eth0", 1500)}, "pinned": [],
-        "connections": {"192.0.2.20": 1}, "tty": False, "stdin": False, "init": False, "namespaces": {"IPC": "private"},
+        "connections": {"192.0.2.20": 1}, "init": False, "namespaces": {"IPC": "private"},
         "networks": [{"name": "lan", "driver": "macvlan", "shared": True, "ip": "192.0.2.20", "ip6": ""}], "ports": [], "drawn_ports": [],
     }  # fmt: skip
     return {"here": {"workload": workload, "host": host(), "problems": []}, "there": {"workload": {}, "host": host(), "problems": []}, "asked": {}}
@@ -67,6 +67,24 @@ def on_a_bridge(world):
     world["here"]["workload"]["networks"][0].update(driver="bridge", shared=False)
 
 
+def with_one_beside(names, count=1, loose=True):
+    """It has a connection with the database of its project, and moves at the same moment as these."""
+
+    def change(world):
+        on_a_bridge(world)
+        world["here"]["workload"].update(connections={"192.0.2.20": count}, peers=[{"address": "192.0.2.20", "port": 5, "peer": "192.0.2.21", "count": 1}])
+        world["here"]["host"]["docker"]["networks"][0]["taken"] = [{"address": "192.0.2.21", "container": "shop-db-1"}]
+        world["there"]["host"]["takes_over"] = loose
+        world["asked"]["beside"] = names
+
+    return change
+
+
+def test_connections_with_those_that_come_along_live_on(world):
+    with_one_beside(["shop-db-1", "shop-web-1"])(world)
+    assert found(world) == []
+
+
 def both_bridged(world):
     """A bridge that the container's address is published on by others: no connections."""
     on_a_bridge(world)
@@ -77,12 +95,13 @@ def both_bridged(world):
 FAULTS = [
     ("experimental", put("there/host/docker/experimental", False), ('"experimental": true', "node2", OFFLINE)),
     ("user_namespace", put("here/host/docker/userns", True), ("userns-remap", "node1", OFFLINE)),
-    ("terminal", put("here/workload/tty", True), ("--tty", OFFLINE)),
-    ("terminal", put("here/workload/stdin", True), ("--interactive", OFFLINE)),
     ("init", put("here/workload/init", True), ("--init", OFFLINE)),
     ("shared_memory", put("here/workload/namespaces/IPC", "shareable"), ("--ipc private", OFFLINE)),
     ("drawn_ports", put("here/workload/drawn_ports", ["80/tcp"]), ("publishes 80/tcp on a port of node1 that Docker draws", OFFLINE)),
     ("connections", on_a_bridge, ("1 TCP connection open", "macvlan")),
+    ("connections", with_one_beside(["shop-db-1", "shop-web-1"], 2), ("1 TCP connection open", "macvlan")),
+    ("connections", with_one_beside(["shop-web-1"]), ("1 TCP connection open", "macvlan")),
+    ("begun_elsewhere", with_one_beside(["shop-db-1"], loose=False), ("1 TCP connection open", "node2 calls all packets", "tcp_loose=1 on node2")),
     ("own_network", put("here/workload/own_network", ["the interface tun0"]), ("the interface tun0", OFFLINE)),
     ("cgroups", put("here/workload/divided", True), ("cgroups below its own", OFFLINE)),
     ("cgroups", put("here/workload/cgroup", ""), ("second version", OFFLINE)),

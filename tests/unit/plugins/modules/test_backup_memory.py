@@ -376,7 +376,7 @@ NOW = {**HOST, "name": "node2"}
 @pytest.fixture
 def adopt(helper, monkeypatch, tmp_path):
     def run(now=None, state="present", check=False, **given):
-        monkeypatch.setattr(memory_return, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"host": {**NOW, **(now or {})}}}})
+        monkeypatch.setattr(engine, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"host": {**NOW, **(now or {})}}}})
         params = {"repository": str(tmp_path / "repository"), "workload": "shop", "backup": "", "state": state, "root": str(tmp_path / "root"), "timeout": 60,
                   "memory": True, **given}  # fmt: skip
         return backup_adopter.adopt(types.SimpleNamespace(params=params, check_mode=check))
@@ -441,8 +441,8 @@ def test_the_list_says_which_have_it(helper, take, tmp_path):
         ({"criu": {**HOST["criu"], "version": [3, 19]}}, "CRIU is 4.1 on node1 at the backup and 3.19 on node2, which may not read"),
         ({"criu": {**HOST["criu"], "version": []}}, "CRIU is missing on node2: restore"),
         ({"criu": {**HOST["criu"], "check": False}}, "CRIU does not work on node2: restore"),
-        ({"podman": {"runtime": "crun"}}, "shop ran under runc, and podman on node2 uses crun: restore"),
-        ({"podman": {"runtime": ""}}, "shop ran under runc, and podman on node2 uses an unknown runtime: restore"),
+        ({"podman": {"runtime": "crun"}}, "shop ran under runc, and node2 has crun for it: restore"),
+        ({"podman": {"runtime": ""}}, "shop ran under runc, and node2 has an unknown runtime for it: restore"),
     ],
 )
 def test_a_host_that_does_not_fit_is_refused_before_anything_is_touched(helper, take, adopt, tmp_path, now, refusal):
@@ -469,8 +469,8 @@ def test_a_backup_that_has_none(helper, take, adopt, tmp_path):
 
 def test_a_unit_that_is_not_here_has_to_be_brought_first(helper, take, adopt, monkeypatch):
     with_files(helper)
-    monkeypatch.setattr(backup_taker, "why_halted", lambda podman, container: "")
-    monkeypatch.setattr(backup_taker, "halt_of", memory_halt.MemoryHalt)
+    monkeypatch.setattr(engine.memory_in_place, "why_halted", lambda podman, container: "")
+    monkeypatch.setattr(engine.memory_in_place, "halt_of", memory_halt.MemoryHalt)
     take(container={"service": {"unit": "shop.service", "adoption": "inside"}})
     assert adopt()["changed"] and adopt(state="absent")["changed"]
     monkeypatch.setattr(backup_adopter.workload, "find", lambda listed, name: None)

@@ -15,7 +15,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core import ba
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import backup_run, backup_scheduler
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.guests import DAEMONS
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.backup_units import backup_units
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker, engine
 from ansible_collections.livefleet.handover.plugins.modules import backup_schedule
 
 
@@ -209,13 +209,13 @@ def test_on_a_host_without_the_container_nothing_fails(timer, capsys):
     ],
 )
 def test_the_end_of_the_service_lets_a_container_run(timer, tmp_path, monkeypatch, capsys, result, answer, said):
-    def left(_runtime, _podman, name):
+    def left(_engine, name):
         assert name == "shop" and answer is not None
         if isinstance(answer, str):
             raise runtime.HandoverError(answer)
         return answer
 
-    monkeypatch.setattr(backup_run, "let_left_run", left)
+    monkeypatch.setattr(engine.PodmanEngine, "let_left_run", left)
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setenv("SERVICE_RESULT", result)
     assert backup_run.main([str(tmp_path / "shop.json"), "let-run"]) == int(isinstance(answer, str))

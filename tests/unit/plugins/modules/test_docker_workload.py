@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import http.server
 import json
+import os
 import pathlib
 import shutil
 import socketserver
@@ -16,10 +17,11 @@ import threading
 import types
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import clones, disk_store, runtime, snapshot_records
-from ansible_collections.livefleet.handover.plugins.module_utils._docker import api, facts, look
+from ansible_collections.livefleet.handover.plugins.module_utils._core import clones, disk_store, parts, runtime, snapshot_records
+from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import api, facts, look, networks
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_rows
-from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import cloner, docker_maker
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import cloner, docker_engine, docker_maker
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_parts, snapshot_disks
 from ansible_collections.livefleet.handover.plugins.modules import docker_workload, workload_info
 
@@ -44,20 +46,27 @@ class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.started = []
         self.stubborn = False
         self.refuses = ""  # to start one, and why
+        self.networks = copy.deepcopy(NETWORKS)
+        self.drawn = set()  # names of those whose subnet it has drawn
 
     def have(self, inspect):
         self.containers[inspect["Name"].lstrip("/")] = inspect
 
+    def policies(self):
+        return [each["HostConfig"]["RestartPolicy"]["Name"] for each in self.containers.values()]
+
     def make(self, name, body):
         inspect = copy.deepcopy(LEDGER)
-        inspect.update(Id="b" * 64, Name="/" + name, State={"Status": "created", "Running": False, "Pid": 0})
+        inspect.update(Id=("e" if name == "web" else "b") * 64, Name="/" + name, State={"Status": "created", "Running": False, "Pid": 0})
         inspect["Config"] = {key: value for key, value in body.items() if key not in ("HostConfig", "NetworkingConfig")}
         inspect["HostConfig"] = body["HostConfig"]
         self.endpoints = body["NetworkingConfig"]["EndpointsConfig"]
+        inspect["NetworkSettings"]["Networks"] = copy.deepcopy(self.endpoints)
         for mount in inspect["Mounts"]:
             named = [bind.split(":")[0] for bind in body["HostConfig"].get("Binds") or [] if bind.split(":")[1] == mount["Destination"]]
             named += [each["Source"] for each in body["HostConfig"].get("Mounts") or [] if each["Target"] == mount["Destination"]]
-            mount["Name"] = named[0]
+            mount["Name"] = named[0] if named else ""
+        inspect["Mounts"] = [mount for mount in inspect["Mounts"] if mount["Name"]]
         self.spoil(inspect)
         self.have(inspect)
         return {"Id": inspect["Id"]}
@@ -87,7 +96,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path = self.path.partition("?")[0].strip("/").split("/")
         if path == ["containers", "json"]:
-            self._answer([{"Id": each["Id"], "Names": [each["Name"]], "State": each["State"]["Status"], "Mounts": each["Mounts"]}
+            self._answer([{"Id": each["Id"], "Names": [each["Name"]], "State": each["State"]["Status"], "Mounts": each["Mounts"],
+                           "HostConfig": {"NetworkMode": each["HostConfig"]["NetworkMode"]}, "NetworkSettings": each["NetworkSettings"]}
                           for each in self.server.containers.values()])  # fmt: skip
         elif path[0] == "containers":
             found = self._one(path[1])
@@ -97,16 +107,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif path == ["volumes"]:
             self._answer({"Volumes": list(self.server.volumes.values()), "Warnings": None})
         elif path == ["networks"]:
-            self._answer(NETWORKS)
+            self._answer(self.server.networks)
         elif path[0] == "networks":
-            self._answer(next(each for each in NETWORKS if each["Id"] == path[1]))
+            self._answer(next(each for each in self.server.networks if each["Id"] == path[1]))
         else:
             self._answer({"message": "page not found"}, 404)
 
     def do_POST(self):
         path, _mark, query = self.path.partition("?")
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
-        if path == "/containers/create":
+        drawn = self._asks_for_an_address_in_vain(body) if path == "/containers/create" else []
+        if drawn:
+            why = "user specified IP address is supported only when connecting to networks with user configured subnets"
+            self._answer({"message": "\n".join(f"invalid config for network {name}: invalid endpoint settings:\n{why}" for name in drawn)}, 400)
+        elif path == "/networks/create":
+            self.server.networks.append({**body, "Id": "{0:064x}".format(len(self.server.networks)), "Containers": {}, "Scope": "local"})
+            self._answer({"Id": self.server.networks[-1]["Id"]}, 201)
+        elif path == "/containers/create":
             self._answer(self.server.make(query.partition("=")[2], body), 201)
         elif path == "/volumes/create":
             place = self.server.folder / body["Name"]
@@ -124,8 +141,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.server.started.append(path)
             self._answer(None, 204)
 
+    def _asks_for_an_address_in_vain(self, body):
+        endpoints = body["NetworkingConfig"]["EndpointsConfig"]
+        return [name for name, endpoint in endpoints.items() if name in self.server.drawn and (endpoint.get("IPAMConfig") or {}).get("IPv4Address")]
+
     def do_DELETE(self):
         kind, word = self.path.strip("/").split("/")
+        network = next((each for each in self.server.networks if kind == "networks" and word in (each["Name"], each["Id"])), None)
+        if network is not None and network.get("Containers"):
+            return self._answer({"message": "network has active endpoints"}, 403)
+        if network is not None:
+            self.server.networks.remove(network)
+            self.server.drawn.discard(network["Name"])
+            return self._answer(None, 204)
         if kind == "volumes" and self.server.volumes.pop(word, None) is not None:
             shutil.rmtree(self.server.folder / word, ignore_errors=True)
             return self._answer(None, 204)
@@ -144,6 +172,7 @@ def daemon(tmp_path, monkeypatch):
     server = Daemon(path)
     monkeypatch.setattr(api.Docker.__init__, "__defaults__", (str(path),))
     monkeypatch.setattr(look, "SOCKET", str(path))
+    monkeypatch.setattr(parts.Parts.__init__, "__defaults__", (str(tmp_path / "parts"),))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield server
@@ -265,8 +294,134 @@ def test_a_restart_policy_that_does_not_come_back_is_a_failure(ask, daemon):
     with pytest.raises(Exception, match="was always before its move and is no now, and Docker does not change it .Docker refused POST .*it is being removed.: "
                                         "run `docker update --restart=always ledger` on this host"):  # fmt: skip
         ask(state="settled", restart_policy="always")
-    with pytest.raises(Exception, match="restart_policy"):
-        ask(state="settled")
+
+
+BRIDGE = {
+    "Name": "shop_default", "Id": "c" * 64, "Scope": "local", "Driver": "bridge", "EnableIPv6": False, "Internal": False, "Attachable": False,
+    "IPAM": {"Driver": "default", "Options": None, "Config": [{"Subnet": "172.18.0.0/16", "Gateway": "172.18.0.1"}]},
+    "Ingress": False, "ConfigFrom": {"Network": ""}, "ConfigOnly": False, "Containers": {}, "Options": {},
+    "Labels": {"com.docker.compose.network": "default", "com.docker.compose.project": "shop", "com.docker.compose.version": "2.26.1"},
+}  # fmt: skip
+KEPT = {"shop_default": {"IPv4Address": "172.18.0.3"}}
+
+
+def on_a_bridge(name="ledger"):
+    """It is on a network of compose's alone, with an address that Docker drew."""
+    inspect = copy.deepcopy(LEDGER)
+    inspect["Name"] = "/" + name
+    inspect["HostConfig"]["NetworkMode"] = "shop_default"
+    inspect["NetworkSettings"]["Networks"] = {"shop_default": {"IPAMConfig": None, "IPAddress": "172.18.0.3", "NetworkID": "c" * 64}}
+    inspect["Mounts"] = []
+    inspect["HostConfig"].update(Binds=None, Mounts=None)
+    return {**facts.facts_of(inspect, [BRIDGE]), "essence": facts.essence(inspect), "inspect": inspect}
+
+
+def bridged(*made, **more):
+    return {"made": True, "volumes": [], "networks": list(made), "addresses": KEPT, **more}
+
+
+def has(daemon, name="shop_default"):
+    return [each for each in daemon.networks if each["Name"] == name]
+
+
+def test_a_network_is_made_as_it_is_on_the_source_and_the_address_is_asked_for(ask, daemon):
+    result = ask(state="prepared", source=on_a_bridge(), planned=bridged("shop_default"))
+    (made,) = has(daemon)
+    assert {**BRIDGE["IPAM"], "Options": {}} == made["IPAM"] and made["Labels"] == BRIDGE["Labels"]
+    assert daemon.endpoints["shop_default"]["IPAMConfig"] == KEPT["shop_default"]
+    assert "Docker has no network named shop_default" in result["reasons"]
+    # Taken back, it goes; and again it is made.
+    assert "the network shop_default was made for it" in ask(state="absent", around={"networks": ["shop_default"]})["reasons"]
+    assert has(daemon) == []
+
+
+def test_a_network_stays_when_the_move_has_ended_or_something_else_is_on_it(ask, daemon):
+    ask(state="prepared", source=on_a_bridge(), planned=bridged("shop_default"))
+    ask(state="settled")
+    ask(state="absent", around={"networks": ["shop_default"]})
+    assert has(daemon)
+    daemon.networks.remove(*has(daemon))
+    ask(state="prepared", source=on_a_bridge(), planned=bridged("shop_default"))
+    has(daemon)[0]["Containers"] = {"d" * 64: {"Name": "other"}}
+    ask(state="absent", around={"networks": ["shop_default"]})
+    assert has(daemon)
+
+
+def test_a_network_that_two_moves_need_goes_with_the_last_however_apart_they_were_planned(ask, daemon):
+    ask(state="prepared", source=on_a_bridge(), planned=bridged("shop_default"))
+    # The other one was planned when it was there already, and claimed.
+    there = {"docker": {"networks": [{"name": "shop_default", "claimed": parts.Parts().claimed(parts.DOCKER_NETWORK, "shop_default")}]}}
+    late = networks.to_make(Move("web", "node1", "node2", "live", {"workload": on_a_bridge("web")}, {"host": there}))
+    assert late == ["shop_default"]
+    ask(name="web", state="prepared", source=on_a_bridge("web"), planned=bridged(*late))
+    ask(state="absent", around={"networks": ["shop_default"]})
+    assert has(daemon)
+    ask(name="web", state="absent", around={"networks": late})
+    assert has(daemon) == []
+
+
+def test_a_network_that_would_be_another_takes_the_move_back(ask, daemon):
+    other = copy.deepcopy(BRIDGE)
+    other["IPAM"]["Config"][0]["Subnet"] = "172.19.0.0/16"
+    daemon.networks.append(other)
+    with pytest.raises(Exception, match="shop_default would not be the same here: its set of subnets is 172.18.0.0/16 on the source and 172.19.0.0/16 on this"):
+        ask(state="prepared", source=on_a_bridge(), planned=bridged("shop_default"))
+    assert daemon.containers == {} and has(daemon) == [other]
+
+
+def test_a_twin_that_differs_leaves_no_network(ask, daemon):
+    daemon.spoil = lambda inspect: inspect["HostConfig"].update(ShmSize=1)
+    with pytest.raises(Exception, match="would not be the same here"):
+        ask(state="prepared", source=on_a_bridge(), planned=bridged("shop_default"))
+    assert has(daemon) == []
+
+
+def test_a_network_whose_subnet_docker_has_drawn_is_made_again_with_it(ask, daemon):
+    daemon.networks.append(copy.deepcopy(BRIDGE))
+    daemon.drawn.add("shop_default")
+    result = ask(state="prepared", source=on_a_bridge(), planned=bridged())
+    assert "Docker has drawn the subnet of the network shop_default" in result["reasons"]
+    (made,) = has(daemon)
+    assert made["Id"] != BRIDGE["Id"] and made["IPAM"]["Config"] == BRIDGE["IPAM"]["Config"] and made["Labels"] == BRIDGE["Labels"]
+    # It was there before the move.
+    ask(state="absent", around={"networks": []})
+    assert has(daemon) == [made]
+
+
+def test_a_network_beside_a_drawn_one_stays_as_it_is(ask, daemon):
+    inspect = on_a_bridge()["inspect"]
+    front = {**copy.deepcopy(BRIDGE), "Name": "a_front", "Id": "f" * 64, "Containers": {"d" * 64: {"Name": "other"}}}
+    inspect["NetworkSettings"]["Networks"]["a_front"] = {"IPAMConfig": {"IPv4Address": "172.18.0.9"}}
+    asked = {**facts.facts_of(inspect, [BRIDGE, front]), "essence": facts.essence(inspect), "inspect": inspect}
+    daemon.networks += [front, copy.deepcopy(BRIDGE)]
+    daemon.drawn.add("shop_default")
+    ask(state="prepared", source=asked, planned=bridged())
+    assert has(daemon, "a_front") == [front] and has(daemon)[0]["Id"] != BRIDGE["Id"]
+
+
+@pytest.mark.parametrize("known", ["by its endpoint", "by its first network"])
+def test_a_drawn_network_that_a_stopped_container_knows_by_its_id_stays(ask, daemon, known):
+    stopped = copy.deepcopy(LEDGER)
+    stopped.update(Name="/cron", Id="d" * 64, Mounts=[])
+    if known == "by its endpoint":
+        stopped["NetworkSettings"]["Networks"] = {"shop_default": {"NetworkID": BRIDGE["Id"]}}
+    else:
+        stopped["HostConfig"]["NetworkMode"] = BRIDGE["Id"]
+    daemon.have(stopped)
+    daemon.networks.append(copy.deepcopy(BRIDGE))
+    daemon.drawn.add("shop_default")
+    with pytest.raises(Exception, match="cannot keep its address on the network shop_default: Docker on this host has drawn its subnet, .* and cron there "
+                                        "keeps it from being made again: .* --subnet 172.18.0.0/16"):  # fmt: skip
+        ask(state="prepared", source=on_a_bridge(), planned=bridged())
+    assert [each["Id"] for each in has(daemon)] == [BRIDGE["Id"]]
+
+
+def test_a_twin_that_would_not_keep_its_address_is_removed(ask, daemon):
+    daemon.networks.append(copy.deepcopy(BRIDGE))
+    daemon.spoil = lambda inspect: inspect["NetworkSettings"]["Networks"]["shop_default"].pop("IPAMConfig")
+    with pytest.raises(Exception, match="ledger would not keep 172.18.0.3 on the network shop_default here"):
+        ask(state="prepared", source=on_a_bridge(), planned=bridged())
+    assert daemon.containers == {}
 
 
 def test_the_places_of_bind_mounts_are_made_and_go_again(ask, daemon, tmp_path):
@@ -347,6 +502,7 @@ class Copy:
             mount["image_volume"] = self.disk if mount is ledger else None
         self.plain = [name for name in VOLUMES if name != "ledgerdata"]
         self.fails = ""
+        self.memory = []
         self.mounted = []
         self.addresses_in_use = []
 
@@ -356,7 +512,10 @@ class Copy:
         place = pathlib.Path(kept.begin("backup-1"))
         (place / disk_store.CONFIGURATION).write_text(json.dumps(self.configuration))
         folders = [{"name": name} for name in self.plain]
-        disks = {"volumes": [self.disk], "folders": folders, "disks": True, "store": "/s", "point": "1"}
+        disks = {"volumes": [self.disk], "folders": folders, "disks": True, "store": "/s", "point": "1", "memory": bool(self.memory)}
+        for name in self.memory:
+            (place / name).mkdir()
+            (place / name / "then").touch()
         kept.finish("backup-1", {"name": "backup-1", "taken": "2026", "driver": "docker", **disks})
 
     def make(self, check=False, **given):
@@ -397,6 +556,7 @@ def lost(tmp_path, daemon, monkeypatch):
         monkeypatch.setattr(snapshot_disks.SnapshotDisks, name, lambda self, *words, which=name: getattr(copy_of, which)(*words))
     monkeypatch.setattr(snapshot_disks.SnapshotDisks, "need", lambda self, record: 4096)
     monkeypatch.setattr(clone_parts, "in_turn", copy_of.in_turn)
+    monkeypatch.setattr(clone_parts, "copy", lambda _runtime, source, target: shutil.copytree(source, target, dirs_exist_ok=True))
     monkeypatch.setattr(api.Docker, "networks", lambda self: [{**network, "Containers": {}} for network in NETWORKS])
     monkeypatch.setattr(docker_maker, "in_use", lambda _interface, address: str(address) in copy_of.addresses_in_use)
     return copy_of
@@ -413,6 +573,39 @@ def test_a_lost_container_is_made_again_from_a_copy(lost, daemon, tmp_path):
     assert daemon.containers["ledger"]["HostConfig"]["RestartPolicy"]["Name"] == "always"
     assert daemon.started == ["/containers/" + "b" * 64 + "/start"]
     assert clones.Clones(str(tmp_path)).read("ledger") is None, "a later run would remove its volumes"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_lost_container_runs_on_from_its_memory_before_it_has_its_policy(lost, daemon, monkeypatch, tmp_path, fails):
+    lost.memory = ["checkpoint", "layer"]
+    places = {"id": "b" * 64, "upper_dir": str(tmp_path / "diff"), "checkpoint_dir": str(tmp_path / "images"), "static_dir": str(tmp_path)}
+    (tmp_path / "diff").mkdir()
+    seen = []
+
+    def run_on(_runtime, _docker, name, facts):
+        seen.append((name, facts["id"], [os.listdir(facts[place]) for place in ("upper_dir", "checkpoint_dir")], daemon.policies()))
+        if fails:
+            raise runtime.HandoverError("criu failed")
+        daemon.containers[name]["State"]["Running"] = True
+
+    monkeypatch.setattr(docker_engine.DockerEngine, "container", lambda self, name: places)
+    monkeypatch.setattr(docker_engine.DockerEngine, "look_for_restore", lambda self, name: seen.append(name))
+    monkeypatch.setattr(docker_engine.docker_memory, "run_on", run_on)
+    if fails:
+        with pytest.raises(runtime.HandoverError, match="criu failed"):
+            lost.make(memory=True)
+    else:
+        assert lost.make(memory=True)["clone"]["whole"]
+    assert seen == ["ledger", ("ledger", "b" * 64, [["then"], ["then"]], ["no"])]
+    assert daemon.policies() == ["always"] and daemon.started == [], "it runs on, or its operator starts it"
+
+
+def test_the_layer_comes_back_with_the_disks(lost, monkeypatch, tmp_path):
+    lost.memory = ["checkpoint", "layer"]
+    places = {"id": "b" * 64, "upper_dir": str(tmp_path / "diff"), "checkpoint_dir": str(tmp_path / "images"), "static_dir": str(tmp_path)}
+    monkeypatch.setattr(docker_engine.DockerEngine, "container", lambda self, name: places)
+    lost.make()
+    assert os.listdir(tmp_path / "diff") == ["then"] and not (tmp_path / "images").exists()
 
 
 def test_a_check_makes_no_container_of_a_copy(lost, daemon):
@@ -471,7 +664,7 @@ def test_nothing_is_made_of_a_copy_where_something_is_in_the_way(lost, daemon, s
 @pytest.mark.parametrize("given, said", [
     ({"own_name": False}, "is the name of the container itself, which may run on another host"),
     ({"addresses": ["10.213.0.9"]}, "comes back with the addresses that it had"),
-    ({"memory": True}, "copies have its disks alone"),
+    ({"memory": True}, "ledger cannot run on from the memory of ledger@backup-1"),
 ])  # fmt: skip
 def test_what_is_not_made_of_a_copy_of_dockers(lost, given, said):
     with pytest.raises(runtime.HandoverError, match=said):

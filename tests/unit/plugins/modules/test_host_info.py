@@ -128,6 +128,10 @@ class Dockers:
     def __init__(self, folder):
         self.folder = folder
 
+    def get(self, kind):
+        assert kind == "networks"
+        return [{"Name": "bridge", "Driver": "bridge"}, {"Name": "shop_default", "Driver": "bridge"}, {"Name": "lan", "Driver": "macvlan"}]
+
     def containers(self):
         return [{"Id": "1", "Names": ["/web"], "Labels": {"tier": "front"}}, {"Id": "2", "Names": ["/gone"]}]
 
@@ -136,7 +140,8 @@ class Dockers:
             return None
         mounts = [{"Type": "volume", "Source": str(self.folder / "data")}, {"Type": "bind", "Source": str(self.folder)}]
         layer = {"Data": {"UpperDir": str(self.folder / "layer")}}
-        return {"State": {"Status": "running", "Pid": os.getpid()}, "GraphDriver": layer, "Mounts": mounts}
+        networks = {"Networks": dict.fromkeys(("bridge", "lan", "shop_default"), {})}
+        return {"State": {"Status": "running", "Pid": os.getpid()}, "GraphDriver": layer, "Mounts": mounts, "NetworkSettings": networks}
 
 
 VZCTL = {
@@ -184,7 +189,7 @@ def test_containers_of_dockers_are_told_beside_podmans(ask, host, monkeypatch):
     assert answer["kinds"] == ["container", "docker"]
     web = next(each for each in answer["workloads"] if each["kind"] == "docker")
     assert (web["name"], web["running"], web["state"], web["labels"]) == ("web", True, "running", {"tier": "front"})
-    assert web["memory"] > 0
+    assert web["memory"] > 0 and web["bridges"] == ["shop_default"]
     assert web["disk"] == sum(core_host.allocated(str(host.folder / name)) for name in ("layer", "data"))
     assert len(answer["workloads"]) == 2
 

@@ -15,7 +15,7 @@ import types
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import halted, memory_files
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import memory_halt, memory_in_place, snapshot_taker
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import engine, memory_halt, memory_in_place, snapshot_taker
 
 CGROUP = "/sys/fs/cgroup/shop"
 
@@ -212,17 +212,20 @@ def test_a_container_without_volumes(facts, monkeypatch, tmp_path, called):
     folder.mkdir()
     real = runtime.Runtime(types.SimpleNamespace(), 60)
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **_more: subprocess.run([str(word) for word in argv], check=True))
+    monkeypatch.setattr(engine, "Podman", lambda _runtime: Podman())
     taker = snapshot_taker.SnapshotTaker(real, Podman(), str(tmp_path), False)
     kind = taker._with_memory("before", snapshot_taker.Subject("shop", {}, []), facts, str(folder))
     assert (kind["disks"], kind["paused_ms"]) == (False, 12)
     assert sorted(os.listdir(folder)) == ["checkpoint", "layer"]
 
 
-def test_what_a_service_has_left_is_let_run(facts, called):
+def test_what_a_service_has_left_is_let_run(facts, called, monkeypatch):
     podman = types.SimpleNamespace(containers=lambda: [{"Id": "1", "Names": ["shop"]}], inspect=lambda _identifier: {"StaticDir": facts["static_dir"]})
-    assert not memory_in_place.let_left_run(here(), podman, "web") and not memory_in_place.let_left_run(here(), podman, "shop")
+    monkeypatch.setattr(engine, "Podman", lambda _runtime: podman)
+    of_podman = engine.PodmanEngine(here())
+    assert not of_podman.let_left_run("web") and not of_podman.let_left_run("shop")
     folder = facts["static_dir"] + "/handover-backup"
     os.mkdir(folder)
     open(folder + "/memory.json", "w", encoding="ascii").close()
-    assert called == [] and memory_in_place.let_left_run(here(), podman, "shop")
+    assert called == [] and of_podman.let_left_run("shop")
     assert called == [("internal", "let-run", folder + "/memory.json")]

@@ -138,16 +138,6 @@ def test_its_disks_are_taken_while_it_runs(host, act, tmp_path):
     assert Snapshots(str(tmp_path / "root"), "shop").configuration("before")["name"] == "shop"
 
 
-@pytest.mark.parametrize("state", ["present", "staged"])
-def test_its_memory_is_refused_before_anything_is_touched(host, act, state):
-    if state == "staged":
-        act()
-    host.said.clear()
-    with pytest.raises(HandoverError, match=r"copies have its disks alone: leave its memory out \(handover_memory=false\)"):
-        act(memory=True, state=state, name="before" if state == "staged" else "other")
-    assert host.said == [] and host.state == "running"
-
-
 def test_on_the_way_back_its_policy_is_off_from_before_the_stop_until_it_goes_on(host, act, tmp_path):
     act()
     host.said.clear()
@@ -214,6 +204,16 @@ def test_without_the_gate_it_is_refused(host, act, monkeypatch):
     host.said.clear()
     monkeypatch.setattr(gate, "obstacle", lambda: "containerd starts /usr/bin/runc")
     with pytest.raises(HandoverError, match="Docker could start shop on half of a rollback, since containerd starts /usr/bin/runc: apply the role"):
+        act(state="staged")
+    assert host.said == []
+
+
+def test_with_a_unit_that_starts_it_it_is_refused(host, act, monkeypatch):
+    act()
+    host.said.clear()
+    monkeypatch.setattr(docker_engine.units, "units_of", lambda engine, name, _identifier: [f"{engine}-{name}.service", "other.service"])
+    monkeypatch.setattr(docker_engine.units, "acting", lambda _runtime, names: names[:1])
+    with pytest.raises(HandoverError, match="the systemd unit docker-shop.service starts shop, and could make another on half of a rollback"):
         act(state="staged")
     assert host.said == []
 
@@ -286,6 +286,19 @@ def test_a_record_that_cannot_be_read_keeps_nobody_from_the_others(host, act, tm
     (tmp_path / "root" / "shop" / "old").mkdir(parents=True)
     (tmp_path / "root" / "shop" / "old" / "snapshot.json").write_text("{")
     assert act()["snapshot"]["name"] == "before"
+
+
+def test_of_a_container_in_a_move_the_host_alone_is_told(host, monkeypatch):
+    def moved(_runtime, name):
+        raise HandoverError(name + " is being moved")
+
+    answer = {"workload": {"exists": True, "name": "shop"}, "host": {"name": "node2"}, "problems": []}
+    monkeypatch.setattr(docker_engine, "in_turn", lambda module, table, steps: {"last": {"workload_info": answer}})
+    monkeypatch.setattr(docker_engine, "look_for_move", moved)
+    engine = docker_engine.DockerEngine(Runtime(None, 9))
+    assert engine.host(None, "shop") == {"name": "node2"}, "a rollback that was cut off in a move goes on"
+    with pytest.raises(HandoverError, match="shop is being moved"):
+        engine.look(None, "shop")
 
 
 def test_a_daemon_that_does_not_answer_has_not_said_that_it_is_gone(host, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import host, pcopy, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import SPARE_DISK
 from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_records import Snapshots
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import memory_fit, snapshot_tree
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import engine, memory_fit, snapshot_tree
 
 VOLUMES = [{"name": "pgdata", "image": "/images/pgdata.img", "mountpoint": "/mnt/pgdata"}]
 FACTS = {"name": "node1", "podman": {"runtime": "runc"}}
@@ -174,15 +174,35 @@ def test_ssh_that_does_not_come_there_is_told_before_anything_is_touched(hosts):
 def test_memory_that_does_not_fit_is_told_before_anything_is_touched(hosts, monkeypatch):
     hosts.take(hosts.one, "warm", memory=True)
     asked = []
-    monkeypatch.setattr(snapshot_tree, "in_turn", lambda *words: {"last": {"workload_info": {"host": {"name": "node2"}}}})
+    here = {"name": "node2", "podman": {"runtime": "crun"}}
+    monkeypatch.setattr(engine, "in_turn", lambda *words: {"last": {"workload_info": {"host": here}}})
     monkeypatch.setattr(memory_fit, "misfits", lambda *words: asked.append(words) or ["the kernel of node2 is older"])
     with pytest.raises(runtime.HandoverError, match=r"the memory of shop cannot be restored on .*: the kernel of node2 is older: restore the disks alone"):
         hosts.bring(check=True, memory_from=FACTS)
-    assert asked == [("shop", "runc", FACTS, {"name": "node2"}, "node1")]
+    assert asked == [("shop", "runc", "crun", FACTS, here, "node1")]
     hosts.bring(check=True)
-    monkeypatch.setattr(snapshot_tree, "in_turn", lambda *words: {"msg": "podman does not answer"})
+    monkeypatch.setattr(engine, "in_turn", lambda *words: {"msg": "podman does not answer"})
     with pytest.raises(runtime.HandoverError, match="podman does not answer"):
         hosts.bring(check=True, memory_from=FACTS)
+
+
+def test_a_host_that_restores_nothing_is_told_before_anything_is_touched(hosts, monkeypatch):
+    def refuse(_engine, name):
+        raise runtime.HandoverError(name + " cannot run on from its memory")
+
+    hosts.take(hosts.one, "warm", memory=True)
+    monkeypatch.setattr(engine, "in_turn", lambda *words: {"last": {"workload_info": {"host": FACTS}}})
+    monkeypatch.setattr(memory_fit, "misfits", lambda *words: [])
+    monkeypatch.setattr(engine.PodmanEngine, "look_for_restore", refuse)
+    with pytest.raises(runtime.HandoverError, match="shop cannot run on from its memory"):
+        hosts.bring(check=True, memory_from=FACTS)
+    assert not (hosts.two / "shop").exists()
+
+
+def test_another_engines_snapshots_stay_where_they_are(hosts):
+    hosts.take(hosts.one, "before", driver="docker")
+    with pytest.raises(runtime.HandoverError, match=r"are of a container of the driver docker: name it \(handover_driver=docker\)"):
+        hosts.offer()
 
 
 def test_memory_is_known_to_be_the_containers(hosts, monkeypatch):

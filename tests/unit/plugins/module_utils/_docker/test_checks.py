@@ -12,7 +12,7 @@ import pathlib
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
-from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks, facts, told
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks, facts, network_twin, told
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
 
 RECORDED = pathlib.Path(__file__).parent / "recorded"
@@ -154,8 +154,79 @@ def test_nothing_is_in_the_way(world):
     assert checks.examine(move(world)) == ([], [])
     assert checks.images(move(world)) == [] and told.told(move(world)) == []
     assert checks.twin(move(world)) == {
-        "made": True, "folders": [], "secrets": [], "addresses": {}, "volumes": sorted(mount["name"] for mount in world["here"]["workload"]["mounts"]),
+        "made": True, "folders": [], "secrets": [], "networks": [], "addresses": {},
+        "volumes": sorted(mount["name"] for mount in world["here"]["workload"]["mounts"]),
     }  # fmt: skip
+
+
+SHOP = {
+    "Name": "shop_default", "Driver": "bridge", "Scope": "local", "Options": {}, "Labels": {"com.docker.compose.project": "shop"},
+    "IPAM": {"Driver": "default", "Options": None, "Config": [{"Subnet": "172.18.0.0/16", "Gateway": "172.18.0.1"}]},
+}  # fmt: skip
+SHOP_THERE = {
+    "name": "shop_default", "driver": "bridge", "subnets": ["172.18.0.0/16"], "parent": "", "mtu": 1500, "taken": [], "claimed": False,
+    "definition": network_twin.definition(SHOP),
+}  # fmt: skip
+
+
+def of_compose(*changes, live=True, there=None):
+    """It is on a bridge of compose's, where Docker drew its address."""
+
+    def change(world):
+        world["here"]["workload"].update(
+            networks=facts.networks_of({"NetworkSettings": {"Networks": {"shop_default": {"IPAddress": "172.18.0.3"}}}}, [SHOP]), pids=[7]
+        )
+        world["mode"] = "live" if live else "offline"
+        world["there"]["host"]["docker"]["networks"] += [{**SHOP_THERE, **there}] if there is not None else []
+        for each in changes:
+            each(world)
+
+    return change
+
+
+def test_a_bridge_that_the_destination_lacks_is_made_and_the_address_kept(world):
+    of_compose()(world)
+    plan = move(world)
+    assert checks.examine(plan) == ([], [])
+    twin = checks.twin(plan)
+    assert (twin["networks"], twin["addresses"]) == (["shop_default"], {"shop_default": {"IPv4Address": "172.18.0.3"}})
+    assert told.told(plan) == ["ledger keeps 172.18.0.3 on the network shop_default, from now on as by `docker run --ip`"]
+
+
+def test_one_that_is_started_again_keeps_no_address_that_docker_drew(world):
+    of_compose(live=False, there={"subnets": ["172.19.0.0/16"]})(world)
+    plan = move(world)
+    assert checks.examine(plan) == ([], []) and (checks.twin(plan)["networks"], checks.twin(plan)["addresses"]) == ([], {})
+    assert told.told(plan) == ["ledger gets another address on the network shop_default, as at any start"]
+
+
+def test_a_network_that_another_move_has_made_is_needed_as_well(world):
+    of_compose(there={})(world)
+    assert checks.twin(move(world))["networks"] == []
+    world["there"]["host"]["docker"]["networks"][-1]["claimed"] = True
+    assert checks.examine(move(world)) == ([], []) and checks.twin(move(world))["networks"] == ["shop_default"]
+
+
+def test_a_drawn_subnet_is_in_the_way_only_where_something_is_on_the_network(world):
+    of_compose(put("there/host/docker/drawn_subnets", {"shop_default": ["4"]}), there={})(world)
+    assert checks.examine(move(world)) == ([], [])
+    world["there"]["host"]["docker"]["networks"][-1]["taken"] = [{"address": "172.18.0.2", "container": "other"}]
+    (finding,) = checks.examine(move(world))[0]
+    assert finding.check == "fixed_address" and "which it has drawn itself and other is on" in finding.sentence
+
+
+def test_a_macvlan_that_the_destination_lacks_is_made_on_its_interface(world):
+    world["there"]["host"]["docker"]["networks"] = []
+    assert checks.examine(move(world)) == ([], []) and checks.twin(move(world))["networks"] == ["lan"]
+
+
+def no_networks(*changes):
+    def change(world):
+        world["there"]["host"]["docker"]["networks"] = []
+        for each in changes:
+            each(world)
+
+    return change
 
 
 BASICS = [
@@ -172,6 +243,10 @@ FAULTS = [
     ("running", lambda world: world["here"]["workload"].update(running=False, state="paused"), "is paused on node1 and not running: unpause it with `docker"),
     ("running", lambda world: world.update(mode="live") or world["here"]["workload"].update(running=False, state="exited", restart_policy="no"), "no memory"),
     ("restart_policy", lambda world: world["here"]["workload"].update(running=False, state="exited"), "by its restart policy always: take that off with"),
+    ("systemd_unit", put("here/workload/units", ["shop.service"]), "the systemd unit shop.service on node1 starts ledger, and could start it there while"),
+    ("systemd_unit", put("there/workload/units", ["shop.service"]), "the systemd unit shop.service on node2 starts ledger"),
+    ("project_units", put("here/workload/project_units", [{"unit": "shop.service", "runs": False}]), "disable it with `systemctl disable shop.service`"),
+    ("project_units", put("here/workload/project_units", [{"unit": "shop.service", "runs": True}]), "stop and disable it, start the project by `up --detach`"),
     ("auto_remove", put("here/workload/auto_remove", True), "was started with --rm"),
     ("namespaces", put("here/workload/namespaces/network", "host"), "uses the network namespace of the host"),
     ("namespaces", put("here/workload/namespaces/IPC", "container:x"), "uses the IPC namespace of another container"),
@@ -195,7 +270,21 @@ FAULTS = [
     ("already_there", put("there/workload", {"exists": True, "held": False, "state": "exited"}), "node2 has a container named ledger already, which is exited"),
     ("arch", put("there/host/arch", "aarch64"), "node1 is x86_64 and node2 is aarch64, which cannot run the programs of ledger"),
     ("space", put("there/host/docker/store/free", 1), "for its volumes, layer and image, and 1 B are free there"),
-    ("networks", put("there/host/docker/networks", []), "Docker on node2 has no network named lan, which ledger is on: create it there"),
+    ("networks", no_networks(put("here/workload/networks/0/definition", {})), "Docker on node2 has no network named lan, which ledger is on: create it there"),
+    ("networks", no_networks(put("here/workload/networks/0/definition/options", {})), "which ledger is on: create it there with the driver macvlan"),
+    ("networks", no_networks(put("here/workload/networks/0/definition/options/parent", "eth9.7")), "node2 has no interface eth9.7 to make it on"),
+    ("networks", no_networks(put("here/workload/networks/0/ip", "")), "has no fixed address on the network lan"),
+    ("networks", put("there/host/docker/networks/0/name", "wan"), "cannot be made on node2: Docker's network wan there is on its interface host0"),
+    ("networks", of_compose(put("there/host/addresses/0/address", "172.18.7.1")), "its subnet 172.18.0.0/16 holds addresses of the interface host0 there"),
+    ("networks", of_compose(there={"name": "other"}), "cannot be made on node2: Docker's network other there has its subnet 172.18.0.0/16"),
+    ("networks", of_compose(put("here/workload/networks/0/definition/options", {"com.docker.network.bridge.name": "host0"})),
+     "it is to be on the bridge host0, and an interface of that name is there"),
+    ("networks", of_compose(there={"subnets": ["172.19.0.0/16"]}), "is 172.18.0.0/16 on node1 and 172.19.0.0/16 on node2, so ledger could not"),
+    ("networks", of_compose(there={"definition": {**SHOP_THERE["definition"], "internal": True}}),
+     "the network shop_default is not the same on both hosts: its word internal is off on node1 and on on node2: remove it on node2, and the move makes it"),
+    ("fixed_address", of_compose(put("here/workload/networks/0/name", "bridge"), there={"name": "bridge"}),
+     "has no fixed address on the network bridge, and would get another on node2 while it runs: put it on a network made by `docker network create"),
+    ("addresses", of_compose(there={"taken": [{"address": "172.18.0.3", "container": "web"}]}), "which the container web on node2 uses"),
     ("networks", put("here/workload/networks/0/driver", "overlay"), "of the driver overlay, and only macvlan, ipvlan, bridge can move"),
     ("networks", put("there/host/docker/networks/0/driver", "bridge"), "is made by the driver macvlan on node1 and by bridge on node2"),
     ("networks", put("there/host/docker/networks/0/subnets", ["198.51.100.0/24"]), "so ledger could not keep its address"),
@@ -208,7 +297,8 @@ FAULTS = [
     ("floating_addresses", floats(beside=[{"name": "mail", "published_on": [FLOATS]}]), "mail publishes ports on 192.0.2.50 too, which would leave node1"),
     ("floating_addresses", floats(binds=False), "Docker on node2 could not reserve the ports of 192.0.2.50 before 192.0.2.50 is there"),
     ("gateway", another_gateway, "ledger leaves its network lan by 192.0.2.7, which is not the gateway of lan on node2"),
-    ("fixed_address", put("there/host/docker/drawn_subnets", {"lan": ["4"]}), "Docker on node2 fixes none in the IPv4 subnet of its network lan"),
+    ("fixed_address", of_compose(put("there/host/docker/drawn_subnets", {"shop_default": ["4"]}), there={"taken": [{"address": "", "container": "web"}]}),
+     "Docker on node2 fixes none in the IPv4 subnet of its network shop_default, which it has drawn itself and web is on"),
     ("docker_version", put("here/host/docker/version", [28, 0, 0]), "Docker is 28.0.0 on node1 and 26.1.5 on node2, which is older"),
     ("runtime", put("here/workload/runtime", "runsc"), "runs under the runtime runsc"),
     ("pcopy", put("there/host/pcopy/installed", False), "the helper pcopy is missing on node2"),

@@ -151,13 +151,13 @@ def turn(tmp_path):
     (tmp_path / "moby" / "0123").mkdir(parents=True)
     (tmp_path / "cgroup").mkdir()
 
-    def call(processes):
+    def call(processes, word="checkpoint"):
         for pid, (parent, inside) in processes.items():
             place = tmp_path / "proc" / str(pid)
             place.mkdir(parents=True)
             (place / "status").write_text(f"Name:\tx\nPid:\t{pid}\nPPid:\t{parent}\nNSpid:\t{pid}\t{inside}\n", encoding="ascii")
         (tmp_path / "cgroup" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes), encoding="ascii")
-        words = ["checkpoint", "shop", "0123", tmp_path / "moby", "/images/dump", tmp_path / "cgroup"]
+        words = [word, "shop", "0123", tmp_path / "moby", "/images/dump", tmp_path / "cgroup"]
         subprocess.run([folder / "turn", *words], env={"PATH": f"{folder}:/usr/bin:/bin"}, check=True, timeout=30)
         return (tmp_path / "words").read_text(encoding="utf-8").splitlines()
 
@@ -176,6 +176,10 @@ DUMP = "runc --root {0} checkpoint --image-path /images/dump --work-path /images
 )
 def test_a_dump_waits_for_what_came_from_outside(turn, tmp_path, processes, waits):
     assert turn(processes) == ["docker update --restart=no shop", *["waited"] * waits, DUMP.format(tmp_path / "moby")]
+
+
+def test_after_a_dump_for_a_copy_it_runs_on_with_its_policy(turn, tmp_path):
+    assert turn({20: (7, 1), 30: (7, 9)}, "dump") == ["waited", DUMP.format(tmp_path / "moby").replace(" 0123", " --leave-running 0123")]
 
 
 def test_a_docker_exec_that_does_not_end_is_not_waited_for_forever(turn, tmp_path):

@@ -18,7 +18,8 @@ INNER = {
 
 def move(network, mode="live", drawn=None, running=True):
     here = {"workload": {"running": running, "networks": [network]}, "host": {}}
-    docker = {"drawn_subnets": drawn or {}, "networks": [INNER, {**INNER, "name": "bridge"}]}
+    networks = [{**INNER, "name": name, "taken": [{"address": "", "container": "web"}]} for name in ("inner", "bridge")]
+    docker = {"drawn_subnets": drawn or {}, "networks": networks}
     return Move("shop", "node1", "node2", mode, here, {"host": {"docker": docker}})
 
 
@@ -61,6 +62,7 @@ def test_the_default_bridge_fixes_none():
 def test_a_network_that_docker_gave_a_subnet_fixes_none(mode):
     (sentence,) = kept.fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["4"]}))
     assert sentence.startswith("shop keeps the address 10.98.0.2, and Docker on node2 fixes none in the IPv4 subnet of its network inner, which it has drawn")
+    assert "itself and web is on: make that network anew" in sentence
     assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["6"], "other": ["4"]}))) == []
     assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2", "subnets": ["10.99.0.0/24"]}, mode, {"inner": ["4"]}))) == []  # they differ
 
@@ -78,3 +80,5 @@ def test_a_gateway_that_is_another_there_would_lead_nowhere(here, there, mode, f
     sentences = list(kept.CHECKS["gateway"](plan))
     assert len(sentences) == found
     assert all("shop leaves its network inner by 10.98.0.64, which is not the gateway of inner on node2" in sentence for sentence in sentences)
+    plan.there["host"]["docker"]["networks"] = [{**INNER, "definition": {"subnets": [{"gateway": there}]}}]
+    assert list(kept.CHECKS["gateway"](plan)) == []  # it is told, and so is a difference

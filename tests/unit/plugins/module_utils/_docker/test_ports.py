@@ -59,7 +59,7 @@ def move():
         "connections": {"10.98.0.2": 2},
         "peers": [{"address": "10.98.0.2", "port": 80, "peer": "192.0.2.99", "count": 2}],
     }  # fmt: skip
-    host = {"addresses": [{"address": "192.0.2.1", "prefix": 24, "interface": "eno1"}]}
+    host = {"addresses": [{"address": "192.0.2.1", "prefix": 24, "interface": "eno1"}], "docker": {"networks": []}}
     return Move("shop", "node1", "node2", "live", {"workload": shop, "host": host}, {"workload": {}, "host": host}, floating_addresses=[FLOATS])
 
 

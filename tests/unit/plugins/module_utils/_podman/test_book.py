@@ -8,7 +8,7 @@ import json
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import bound_to, removed_by_itself, started_at, state, unbound
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import bound_to, exit_policy, removed_by_itself, started_at, state, unbound
 
 WHEN = "2026-11-26T00:19:19.903008932Z"
 STATE = {"state": 1, "pid": 7, "startedTime": "0001-01-01T00:00:00Z", "finishedTime": "0001-01-01T00:00:00Z", "Service": {"servicePods": None}}
@@ -115,6 +115,43 @@ class TestRemovedByItself:
     def test_not_where_the_layout_is_another(self, tmp_path, configs, identifier):
         assert "another layout" in removed_by_itself(str(tmp_path), identifier, False)
         assert configs() == self.CONFIG
+
+
+class TestExitPolicy:
+    POD = {"id": "one", "name": "é", "hasInfra": True, "ExitPolicy": "stop", "lockID": 3}
+
+    @pytest.fixture
+    def pods(self, tmp_path):
+        book(tmp_path)
+        database = sqlite3.connect(str(tmp_path / "db.sql"))
+        database.execute("CREATE TABLE PodConfig (ID TEXT, Name TEXT, JSON TEXT)")
+        for name, content in (("one", self.POD), ("two", {**self.POD, "id": "two"}), ("old", {"id": "old"})):
+            database.execute("INSERT INTO PodConfig VALUES (?, ?, ?)", (name, name, json.dumps(content).encode()))
+        database.commit()
+        database.close()
+
+        def read():
+            database = sqlite3.connect(str(tmp_path / "db.sql"))
+            found = dict(database.execute("SELECT ID, JSON FROM PodConfig"))
+            database.close()
+            return found
+
+        return read
+
+    def test_for_the_time_of_a_move_and_then_as_before(self, tmp_path, pods):
+        before = pods()
+        for _twice in range(2):
+            assert exit_policy(str(tmp_path), "one", "continue") == ""
+        held = pods()
+        assert json.loads(held["one"]) == {**self.POD, "ExitPolicy": "continue"} and isinstance(held["one"], bytes)
+        assert held["two"] == before["two"]
+        assert exit_policy(str(tmp_path), "one", "stop") == "" and json.loads(pods()["one"]) == self.POD
+
+    @pytest.mark.parametrize("identifier", ["old", "three"])
+    def test_not_where_the_layout_is_another(self, tmp_path, pods, identifier):
+        before = pods()
+        assert "another layout" in exit_policy(str(tmp_path), identifier, "continue")
+        assert pods() == before
 
 
 VOLUME = {"name": "shop", "lockID": 3, "volumeDriver": "local", "mountPoint": "/volumes/shop/_data", "labels": {"of": "us"}}

@@ -58,10 +58,11 @@ def podman(monkeypatch, tmp_path):
     (fake.own / "file").write_text("x" * 5000)
     monkeypatch.setattr(conversion_look.book, "bound_to", lambda *_words, write: "")
     monkeypatch.setattr(conversion_look.loop, "read_mounts", lambda: [types.SimpleNamespace(mountpoint=str(fake.own) + "2")])
-    monkeypatch.setattr(conversion_look.container_facts, "units_of", lambda name, _identifier: [name + ".service"] if name == "web" else [])
-    monkeypatch.setattr(conversion_look.container_facts, "unit_exists", lambda _unit: True)
-    monkeypatch.setattr(conversion_look.service, "acting", lambda _runtime, names: list(names))
-    monkeypatch.setattr(conversion_look.service, "show", lambda _runtime, unit: {"ActiveState": "active"})
+    monkeypatch.setattr(conversion_look.unit_facts, "units_of", lambda _engine, name, _identifier: [name + ".service"] if name == "web" else [])
+    monkeypatch.setattr(conversion_look.unit_facts, "unit_exists", lambda _unit: True)
+    monkeypatch.setattr(conversion_look.unit_facts, "acting", lambda _runtime, names: list(names))
+    for module in (conversion_look.unit_facts, conversion_look.service):
+        monkeypatch.setattr(module, "show", lambda _runtime, unit: {"ActiveState": "active"})
     sessions = [{"id": "shop-1", "workload": "shop", "ended": False}, {"workload": "web", "ended": True}]
     monkeypatch.setattr(conversion_look.Sessions, "statuses", lambda _self: sessions)
     return fake

@@ -43,7 +43,10 @@ class Podman:
         self.runtime, self.running, self.backend = runtime, running, backend
 
     def pods(self, _names):
-        return [{"InfraContainerID": "e" * 64}]
+        return [{"Name": "front", "Id": "f" * 64, "InfraContainerID": "e" * 64}]
+
+    def root(self):
+        return "/storage"
 
     def inspect(self, _name):
         return {"State": {"Running": self.running}}
@@ -82,6 +85,22 @@ def test_the_infra_container_starts_silent_and_then_each_that_ran_is_readied(rea
     # Their interfaces are the infra container's, and so is the shared memory of one that shares it.
     assert readied == [("db", []), ("web", []), ("web", "shm")]
     assert list((tmp_path / "silent").iterdir()) == [], "a later start would come up silent, too"
+
+
+def test_a_pod_that_ends_with_its_members_does_not_while_they_are_readied(readied, tmp_path, monkeypatch):
+    """podman cleans up behind each that is readied, and would stop the infra container."""
+    runtime = Runtime(tmp_path, fails=False)
+    monkeypatch.setattr(group_readied, "exit_policy", lambda *words: readied.append((*words, len(runtime.ran))) or "")
+    Readied(None, Podman(runtime)).run(SOURCE, ["front"])
+    assert readied[:2] == [("/storage", "f" * 64, "continue", 0), ("db", [])]
+
+
+def test_nothing_starts_in_a_pod_whose_policy_cannot_be_held(readied, tmp_path, monkeypatch):
+    runtime = Runtime(tmp_path, fails=False)
+    monkeypatch.setattr(group_readied, "exit_policy", lambda *words: "another layout")
+    with pytest.raises(HandoverError, match="cannot be told the exit policy continue of the pod front: another layout"):
+        Readied(None, Podman(runtime)).run(SOURCE, ["front"])
+    assert runtime.ran == [] and readied == []
 
 
 def test_one_that_does_not_start_leaves_no_file(readied, tmp_path):

@@ -185,27 +185,6 @@ class TestFacts:
         assert facts.free_huge_pages(str(tmp_path)) == 3 * 2048 * 1024
         assert facts.free_huge_pages(str(tmp_path / "nowhere")) == 0
 
-    @pytest.mark.parametrize(
-        ("text", "found"),
-        [
-            ("[Service]\nExecStart=/usr/bin/podman start shop\n", True),
-            ("[Service]\nExecStart=/usr/bin/podman start 5a3e7d04f11b\n", True),
-            ("[Service]\nExecStart=/usr/bin/podman run \\\n    --name=shop image\n", True),
-            ("[Service]\nExecStart=/usr/bin/podman start shop2\n", False),
-            ("[Service]\nExecStart=/usr/bin/podman start web-shop\n", False),
-            ("[Service]\nExecStop=/usr/bin/podman stop shop\n", False),
-            ("[Service]\nExecStart=/usr/bin/serve start shop\n", False),
-        ],
-    )
-    def test_a_unit_that_starts_the_container(self, tmp_path, text, found):
-        (tmp_path / "container-shop.service").write_text(text)
-        assert facts.units_of("shop", "5a3e7d04f11b", [str(tmp_path), str(tmp_path / "nowhere")]) == (["container-shop.service"] if found else [])
-
-    def test_a_unit_of_which_there_is_only_a_label(self, tmp_path):
-        (tmp_path / "podman-compose@.service").write_text("")
-        assert facts.unit_exists("podman-compose@shop.service", [str(tmp_path)])
-        assert not facts.unit_exists("shop.service", [str(tmp_path)])
-
     def test_attributes_of_a_tree(self, tmp_path, monkeypatch):
         (tmp_path / "a").write_text("")
         monkeypatch.setattr(facts.os, "listxattr", lambda path, follow_symlinks: ["user.colour"] if path.endswith("/a") else [])

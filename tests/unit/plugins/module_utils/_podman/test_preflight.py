@@ -329,6 +329,9 @@ def test_one_of_a_project_moves_beside_the_others(facts):
     facts.there["host"]["podman"]["containers"] = [{"name": "db", "id": "3", "state": "created", "pod": "pod_trade", "project": "trade"}]
     assert facts.sentences() == []
     assert preflight.twin(facts.plan())["networks"] == []
+    # Of one that is on its way yet: the last of them that is taken back removes the network.
+    facts.there["host"]["podman"]["networks"][-1] = {**BRIDGE, "claimed": True}
+    assert facts.sentences() == [] and preflight.twin(facts.plan())["networks"] == ["trade_default"]
 
 
 # A pod that cannot move live, and why.
@@ -339,8 +342,7 @@ NOT_LIVE = [
     ({"shared": ("ipc", "uts")}, "as its members have no network in common that is theirs alone"),
     ({"shared": ("ipc", "net", "pid", "uts")}, "as its members share a namespace that CRIU cannot restore them into (pid)"),
     ({"shared": ("cgroup", "net")}, "as its members share a namespace that CRIU cannot restore them into (cgroup)"),
-    ({"exits": "stop"}, "as it ends with the last of its members (--exit-policy=stop)"),
-    ({"dependencies": ["e" * 64, "shop" * 32]}, "as db requires another member, and podman readies it only beside that"),
+    ({"dependencies": ["e" * 64, "shop" * 32]}, "as db has a namespace or volumes of another member, and podman readies it only beside that"),
     ({"cgroup": ""}, "as db has no cgroup of the second version of its own on node1"),
 ]
 
@@ -350,6 +352,40 @@ def test_a_pod_moves_live_with_a_member_that_is_stopped(facts):
     assert facts.sentences() == []
     assert preflight.verdict(facts.plan(), []) == "front can move from node1 to node2 (live, with db, shop)"
     assert preflight.twin(facts.plan())["restored"] is True
+
+
+def test_a_pod_that_ends_with_its_members_moves_live_where_podman_can_be_told_not_to(facts):
+    grouped(mode="live", exits="stop")(facts)
+    assert facts.sentences() == []
+    assert preflight.twin(facts.plan())["exiting"] == ["front"]
+    facts.there["host"]["podman"]["sqlite"] = False
+    ((name, sentence),) = facts.sentences()
+    assert name == "group" and "(--exit-policy=stop), and podman on node2 keeps its book in another database than SQLite" in sentence
+    facts.mode = "offline"
+    assert facts.sentences() == [] and preflight.twin(facts.plan())["exiting"] == []
+
+
+def test_a_member_that_requires_another_moves_live_where_podman_can_be_told_so_later(facts):
+    command = ["podman", "run", "--requires", "shop", "--pod=front", facts.shop["image"]["name"]]
+    grouped(mode="live", dependencies=["e" * 64, "shop" * 32], create_command=command)(facts)
+    assert facts.sentences() == []
+    assert preflight.twin(facts.plan())["requirements"] == {"db": ["shop"]}
+    facts.there["host"]["podman"]["sqlite"] = False
+    ((name, sentence),) = facts.sentences()
+    assert name == "group" and "as db requires another member, and podman on node2 keeps its book in another database than SQLite" in sentence
+    facts.mode = "offline"
+    assert facts.sentences() == [] and preflight.twin(facts.plan())["requirements"] == {}
+
+
+@pytest.mark.parametrize("missing", ["pid_file", "pod_id_file"])
+def test_a_pods_unit_that_could_not_find_it_keeps_it_from_moving_live(facts, missing):
+    grouped(mode="live")(facts)
+    unit = {"unit": "front-pod.service", "cannot": [], "made_by_unit": True, "pid_file": "/run/front-pod.pid", "pod_id_file": "/run/front-pod.pod-id"}
+    facts.here["workload"]["service"] = unit
+    assert facts.sentences() == []
+    unit[missing] = ""
+    ((name, sentence),) = facts.sentences()
+    assert name == "group" and "as its unit front-pod.service names no file by which it could find the pod that has come" in sentence
 
 
 def test_what_a_member_needs_to_be_dumped_is_asked_of_it(facts):
@@ -527,6 +563,8 @@ FAULTS = [
      "node2 has the unit container-shop.service already, which starts a container named shop"),
     ("systemd_unit", both(put("here.workload.service", SERVICE), put("there.host.systemd", [242])),
      "systemd is 242 on node2, and 243 or later is needed to move shop"),
+    ("project_units", put("here.workload.project_units", [{"unit": "shop.service", "runs": False}]),
+     "the systemd unit shop.service on node1 has compose start the project of shop, and would make it again there: disable it"),
     ("unit_offline", both(put("here.workload.service", SERVICE), lambda facts: setattr(facts, "mode", "offline"),
                           put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "anonymous": True, "name": "f" * 64}})),
      "shop has a volume without a name (ffffffffffff), which its unit shop.service removes whenever it stops the container"),
@@ -580,6 +618,7 @@ FAULTS = [
      "db (pid 7) holds a file descriptor of a process (a pidfd): install CRIU 4.1 or later on both hosts"),
     ("thread_pidfds", obstacles("thread_pidfds"), "db (pid 7) holds a file descriptor of a thread"),
     ("packet_pipes", obstacles("packet_pipes"), "db (pid 7) has a pipe in packet mode"),
+    ("unread_input", obstacles("unread_input", "0", 2**12), "db (pid 7) has not read 4 KiB that were written to its descriptor 0 from outside"),
     ("overmounts", obstacles("overmounts", "/srv/a"), "db (pid 7) holds /srv/a open, over which something else is mounted now"),
     ("sockets", obstacles("sockets", "MPTCP"), "db (pid 7) has a socket of a kind that CRIU does not know, MPTCP"),
     ("files", obstacles("files", "/dev/fuse"), "db (pid 7) holds something open that CRIU does not know, /dev/fuse"),
@@ -612,8 +651,9 @@ FAULTS = [
     ("group", both(grouped(mode="live"), put("here.workload.kind", "project"), put("here.workload.as_wave", "trade")),
      'front is a project of compose (db, shop), whose containers move live as a wave: move all of it live with the playbook move and -e '
      '\'{"handover_moves": [{"workload": "trade", "to": "node2"}]}\', or move it with -e migrate_mode=offline'),
-    ("group", both(grouped(mode="live"), put("here.workload.service", {**SERVICE, "unit": "front-pod.service"})),
-     "front is a pod (db, shop), which moves as one and is stopped for it, as its unit front-pod.service makes it anew at each start: move it with"),
+    ("group", both(grouped(mode="live"), put("here.workload.service", {**SERVICE, "unit": "front-pod.service", "pid_file": "", "pod_id_file": ""})),
+     "front is a pod (db, shop), which moves as one and is stopped for it, as its unit front-pod.service names no file by which it could find the pod that has "
+     "come (PIDFile=, --pod-id-file): move it with -e migrate_mode=offline"),
     ("group_units", both(grouped(), put("here.workload.service", {**SERVICE, "unit": "front-pod.service", "cannot": ["is started by x.timer: disable it"]})),
      "the systemd unit front-pod.service of front on node1 is started by x.timer: disable it"),
     ("group", both(grouped(mode="live"), put("here.workload.kind", "together")),
@@ -1072,7 +1112,7 @@ def test_secrets_that_are_made_are_those_that_the_destination_lacks(facts, secre
 def test_what_a_move_makes_is_what_the_destination_does_not_have(facts):
     facts.shop["mounts"] = [MOUNT, PLAIN, dict(MOUNT, type="bind", name="", volume=None)]
     facts.there["host"]["podman"].update(volumes={}, containers=[{"name": "cache", "id": "2", "state": "running"}])
-    nothing = {"folders": [], "secrets": [], "restored": False, "networks": [], "pods": []}
+    nothing = {"folders": [], "secrets": [], "restored": False, "exiting": [], "requirements": {}, "networks": [], "pods": []}
     assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], **nothing}
     facts.there["host"]["podman"].update(volumes={"uploads": {}}, containers=[{"name": "shop", "id": "1", "state": "created"}])
     assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], **nothing}

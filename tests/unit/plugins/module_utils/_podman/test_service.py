@@ -10,6 +10,7 @@ import base64
 import os
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import units
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
     service,
     service_files as files_of,
@@ -79,7 +80,7 @@ def names(reader):
 
 
 def test_the_answer_of_systemctl_is_read_with_properties_that_are_there_twice():
-    assert service.parse("Type=notify\nEnvironmentFiles=/a (ignore_errors=no)\nEnvironmentFiles=/b (ignore_errors=yes)\n") == {
+    assert units.parse("Type=notify\nEnvironmentFiles=/a (ignore_errors=no)\nEnvironmentFiles=/b (ignore_errors=yes)\n") == {
         "Type": "notify",
         "EnvironmentFiles": "/a (ignore_errors=no)\n/b (ignore_errors=yes)",
     }
@@ -149,7 +150,8 @@ class TestObstacles:
 
 
 POD_SHOWN = {
-    **SHOWN, "Id": "front-pod.service", "Type": "forking", "ExecStart": command("/usr/bin/podman pod start --pod-id-file=/run/front-pod.pod-id"),
+    **SHOWN, "Id": "front-pod.service", "Type": "forking", "PIDFile": "/run/front-pod.pid",
+    "ExecStart": command("/usr/bin/podman pod start --pod-id-file=/run/front-pod.pod-id"),
     "Wants": "db.service web.service network-online.target", "BoundBy": "db.service web.service", "Requires": "sysinit.target front-network.service",
 }  # fmt: skip
 
@@ -157,7 +159,10 @@ POD_SHOWN = {
 class TestPods:
     """A pod's quadlet with those of its members."""
 
-    MEMBERS = [{"unit": name + ".service", "container": name, "in_pod": "front-pod.service", "active": name == "db"} for name in ("db", "web")]
+    MEMBERS = [
+        {"unit": name + ".service", "container": name, "in_pod": "front-pod.service", "active": name == "db", "auto_remove": name == "web"}
+        for name in ("db", "web")
+    ]
 
     def look(self, place, **shown):
         path = place.quadlet("front.pod", "[Pod]\nNetwork=front.network\n")
@@ -173,6 +178,20 @@ class TestPods:
         assert [part["container"] for part in found["parts"]] == ["db", "web"]
         # One that was stopped by hand is not waited for.
         assert found["starts"] == ["front-pod.service", "db.service"]
+        # So it takes over a pod that has come live.
+        assert (found["adoption"], found["pid_file"], found["pod_id_file"]) == ("pod", "/run/front-pod.pid", "/run/front-pod.pod-id")
+        assert found["auto_remove"], "podman would not dump the one that it removes"
+
+    def test_members_may_need_one_another(self, place, monkeypatch):
+        path = place.quadlet("web.container", "[Container]\nPod=front.pod\n")
+        web = {**SHOWN, "Id": "web.service", "SourcePath": path, "Requires": "db.service", "BindsTo": "front-pod.service"}
+        units = {"web.service": web, "front-pod.service": POD_SHOWN}
+        monkeypatch.setattr(service, "show", lambda _runtime, unit: units[unit])
+        monkeypatch.setattr(files_of, "Reader", lambda shown, reader=files_of.Reader: reader(shown, place.quadlets, place.units))
+        assert service.facts(None, ["web.service"], INSPECT, True)["cannot"] == []
+        web["Requires"] = "db.service vpn.service"
+        (told,) = service.facts(None, ["web.service"], INSPECT, True)["cannot"]
+        assert told.startswith("requires vpn.service, which would stay behind")
 
     @pytest.mark.parametrize(
         "shown, sentence",

@@ -20,6 +20,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman import 
     service_guard as guard_of,
     service_move,
     service_notify,
+    service_pod,
 )
 
 ID, TWIN = "3" * 64, "f" * 64
@@ -186,6 +187,81 @@ class TestDestination:
         host.systemd.state["ActiveState"] = "inactive"
         host.unit(adoption="start").settle({"Id": TWIN, "State": {"Running": True}}, start=False)
         assert host.systemd.said[-1] == "start shop.service"
+
+
+class TestPod:
+    """The unit of a pod that has come, and those of its members."""
+
+    INFRA = {"Id": TWIN, "Pod": "9" * 64, "State": {"Running": True, "ConmonPid": 55}}
+
+    @pytest.fixture
+    def pod(self, host, monkeypatch):
+        monkeypatch.setattr(service_pod.service_of, "own_folder", lambda group: str(host.root / "cgroup"))
+        host.systemd.state.update(ActiveState="inactive", MainPID="55")
+        files = {"pod_id_file": str(host.root / "front.pod-id"), "pid_file": str(host.root / "front.pid")}
+        unit = service_pod.PodUnit(host.systemd, {**host.unit(adoption="pod", kind="quadlet", enabled="generated").service, **files})
+        unit.begun = []
+
+        def heard(*words, accept=(0,)):
+            host.systemd.said.append(" ".join(words))
+            if words[0] == "start":
+                drop_in = host.root / "run/shop.service.d" / guard_of.HOLD
+                unit.begun.append((drop_in.read_text(encoding="utf-8"), (host.root / "run/shop.service").exists(), (host.root / "etc/shop.service").exists()))
+                host.systemd.state["ActiveState"] = "active"
+
+        monkeypatch.setattr(unit, "systemctl", heard)
+        return unit
+
+    def test_the_unit_finds_the_pod_and_starts_none(self, host, pod):
+        pod.settle(self.INFRA, start=False)
+        ((drop_in, passing, lasting),) = pod.begun
+        assert drop_in.endswith("[Service]\nExecStartPre=\nExecStart=\nExecStart=true\n")
+        assert passing and not lasting, "a boot in between would make the pod anew under a unit that is not its"
+        assert ((host.root / "front.pod-id").read_text(encoding="ascii"), (host.root / "front.pid").read_text(encoding="ascii")) == ("9" * 64, "55\n")
+        # What was for the time of the move is gone, and systemd knows it.
+        assert not os.listdir(str(host.root / "run")) and host.systemd.said[-1] == "daemon-reload"
+        assert (host.root / "etc/shop.service").exists()
+
+    def test_done_again_it_starts_nothing(self, host, pod):
+        host.systemd.state["ActiveState"] = "active"
+        pod.settle(self.INFRA, start=False)
+        assert pod.begun == []
+
+    def test_a_pod_that_has_ended_is_not_taken_over(self, host, pod):
+        pod.settle({**self.INFRA, "State": {"Running": False}}, start=False)
+        pod.settle(None, start=False)
+        assert pod.begun == [] and not (host.root / "front.pid").exists()
+
+    def test_another_main_process_is_an_error(self, host, pod):
+        host.systemd.state["MainPID"] = "7"
+        with pytest.raises(HandoverError, match="systemd has not taken process 55 for the main one of shop.service"):
+            pod.settle(self.INFRA, start=False)
+
+    def test_members_that_run_have_a_cgroup_to_come_into(self, host, monkeypatch):
+        seen = {}
+        monkeypatch.setattr(service_pod.PodUnit, "prepare", lambda unit, *words: "")
+        monkeypatch.setattr(service_move.Unit, "prepare", lambda unit, *words: seen.setdefault(unit.name, words[1:3]) and ("/" + unit.name) * words[1])
+        monkeypatch.setattr(service_pod.PodUnits, "twin_of", lambda units, unit: {"id": TWIN, "oci_config": ""})
+        service = host.unit().service
+        parts = [{**service, "unit": name + ".service", "container": name, "active": name == "db"} for name in ("db", "web")]
+        units = service_pod.PodUnits(host.systemd, {**service, "parts": parts})
+        assert units.prepare("/s", True, True, {}) == {"db": "/db.service"}
+        assert seen == {"db.service": (True, True), "web.service": (False, False)}
+        seen.clear()
+        assert units.prepare("/s", False, True, {}) == {}
+        assert seen == {"db.service": (False, True), "web.service": (False, True)}
+
+    def test_the_pods_unit_is_up_before_its_members_are_bound_to_it(self, host, monkeypatch):
+        order = []
+        monkeypatch.setattr(service_pod.PodUnit, "settle", lambda unit, twin, start: order.append((unit.name, twin)))
+        monkeypatch.setattr(service_move.Unit, "settle", lambda unit, twin, start: order.append((unit.name, twin)))
+        service = host.unit().service
+        units = service_pod.PodUnits(host.systemd, {**service, "pod": "front", "parts": [{**service, "unit": "db.service", "container": "db"}]})
+        listed = [{"Names": ["db"], "Id": "d", "PodName": "front"}, {"Names": ["f-infra"], "Id": "e", "PodName": "front", "IsInfra": True}]
+        for unit in (units.pod, *units.members):
+            unit.podman = types.SimpleNamespace(containers=lambda: listed, inspect=lambda identifier: identifier)
+        units.settle(None, False)
+        assert order == [("shop.service", "e"), ("db.service", "d")]
 
 
 def test_the_restored_processes_come_into_the_units_cgroup(tmp_path):

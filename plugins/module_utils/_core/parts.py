@@ -15,10 +15,11 @@ import os
 import shutil
 import typing as t
 
-from .._core.runtime import HandoverError
+from .runtime import HandoverError
 
 ROOT = "/var/lib/handover/parts"
-NETWORK, POD = "network", "pod"
+# Kinds of things. An engine has its own: two of them may each have a network of one name.
+NETWORK, POD, DOCKER_NETWORK = "network", "pod", "docker-network"
 
 
 class Parts:
@@ -44,6 +45,23 @@ class Parts:
         finally:
             os.close(descriptor)
 
+    def need(self, kind: str, name: str, move: str, there: bool, make: t.Callable[[], t.Any]) -> bool:
+        """The move needs it. Whether it was made now; where it was there, and another move on its way has made it, it is this one's as well."""
+        if there:
+            if self.claimed(kind, name):
+                self.claim(kind, name, move)
+            return False
+        # Of one that is gone, a mark that is left says nothing.
+        shutil.rmtree(self._folder(kind, name), ignore_errors=True)
+        # First: what is made and not marked would stay.
+        self.claim(kind, name, move)
+        try:
+            make()
+        except HandoverError:
+            self.release(kind, name, move)
+            raise
+        return True
+
     def claim(self, kind: str, name: str, move: str) -> None:
         """The move has made it, or needs what another has made that is on its way as well."""
         folder = self._folder(kind, name)
@@ -52,7 +70,7 @@ class Parts:
             pass
 
     def claimed(self, kind: str, name: str) -> bool:
-        """Whether a move has made it that has not ended."""
+        """Whether a move has made it that has not ended. The next that needs it claims it as well, whenever it was planned."""
         with contextlib.suppress(OSError):
             return bool(os.listdir(self._folder(kind, name)))
         return False
@@ -67,9 +85,9 @@ class Parts:
             return False
         return True
 
-    def keep(self, move: str) -> None:
+    def keep(self, move: str, kinds: t.Iterable[str]) -> None:
         """The move has ended well: what it needs stays, whatever becomes of others."""
-        for kind in (NETWORK, POD):
+        for kind in kinds:
             with contextlib.suppress(OSError):
                 for name in os.listdir(os.path.join(self.root, kind)):
                     if os.path.exists(os.path.join(self._folder(kind, name), move)):
