@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -49,7 +50,7 @@ class Engine(t.NamedTuple):
 
     command: str
     families: t.Sequence[str]  # of the addresses that float
-    network: str  # the options of its network, which has {number} in its subnets
+    network: str  # the options of its network, which has {number} in its subnets, and draws addresses from {begin} on
     run: str  # those of its container
     asked: t.Mapping[str, t.Any]  # of a move
 
@@ -59,7 +60,9 @@ PODMAN = Engine(
     "podman", FAMILIES, "--disable-dns --subnet 10.98.7.0/24 --ipv6 --subnet fd98:7::/64", "--network {network}:ip=10.98.7.{number},ip6=fd98:7::{number}", {}
 )
 AS_DOCKER = {"handover_driver": "docker", "handover_ignore_checks": ["clock"]}
-DOCKER = Engine("docker", FAMILIES[:1], "--subnet 10.98.{number}.0/24", "--network {network}", AS_DOCKER)
+# It has no fixed address, and each host would draw another.
+OF_DOCKER = "--subnet 10.98.{number}.0/24 --gateway 10.98.{number}.1 --ip-range 10.98.{number}.{begin}/26"
+DOCKER = Engine("docker", FAMILIES[:1], OF_DOCKER, "--network {network}", AS_DOCKER)
 
 
 class Floating:
@@ -99,8 +102,9 @@ class Floating:
 
     def make(self) -> None:
         number, command = 16 + int(time.time()) % 200, self.engine.command
-        for name in self.names:
-            self.run(name, f"sysctl {' '.join(each + '=1' for each in BIND)}; {command} network create {self.engine.network.format(number=number)} {NETWORK}")
+        for name, begin in zip(self.names, (64, 128)):
+            network = self.engine.network.format(number=number, begin=begin)
+            self.run(name, f"sysctl {' '.join(each + '=1' for each in BIND)} && {command} network create {network} {NETWORK}")
         for prefix in self.prefixes:
             self.run(self.names[0], f"ip address add {prefix} dev host0{' nodad' if ':' in prefix else ''}")
         published = [f"--publish '{f'[{address}]' if ':' in address else address}:{PORT}:7000'" for address in self.addresses]
@@ -173,6 +177,13 @@ class Floating:
         inner = [f"src={ipaddress.ip_address(address).exploded} " for address in self.inner]
         ours = [line for line in self.run(name, "cat /proc/net/nf_conntrack").splitlines() if f"dport={PORT} " in line and "ESTABLISHED" in line]
         return len([line for line in ours if any(address in line for address in inner)])
+
+    def answers(self) -> None:
+        """Another connection is answered, and so is the client's."""
+        for address in self.addresses:
+            with socket.create_connection((address, PORT), timeout=20) as connection:
+                connection.sendall(b"here\n")
+                assert connection.recv(8) == b"here\n"
 
     def leads_alone(self, name: str) -> bool:
         """Whether this host leads the connections to it, and the other none."""

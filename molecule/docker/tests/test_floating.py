@@ -80,6 +80,7 @@ def test_a_connection_lives_through_moves_there_and_back(floating: Floating) -> 
         here = floating.moved(here)
         assert floating.leads_alone(here)
         assert floating.within(here) == floating.inner
+        floating.answers()
     floating.lived(100)
 
 

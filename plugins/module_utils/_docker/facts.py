@@ -71,6 +71,7 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[
                 "ip6": asked.get("IPv6Address") or "",
                 "own_ip": endpoint.get("IPAddress") or "",
                 "own_ip6": endpoint.get("GlobalIPv6Address") or "",
+                "gateways": [endpoint[key] for key in ("Gateway", "IPv6Gateway") if endpoint.get(key)],
                 "mac": endpoint.get("MacAddress") or "",
                 "definition": definition(known[name]) if name in known else {},
             }

@@ -75,10 +75,27 @@ def fixed_address(move: Move) -> t.Iterator[str]:
                 )
 
 
+def _gateway(move: Move) -> t.Iterator[str]:
+    """It keeps its routes, too. Where none was asked for, Docker takes the first address of its range, and may not tell which that is."""
+    here, there = ({each["address"] for each in host["addresses"]} for _name, host in move.hosts)
+    alike = {(network["name"], *network["subnets"]): network for network in move.there["host"]["docker"]["networks"]}
+    for network in move.container["networks"] if move.live and move.container["running"] else []:
+        other = alike.get((network["name"], *network["subnets"]))
+        # Gateways that Docker tells are compared with all else of the networks.
+        if network["shared"] or other is None or any(each["gateway"] for each in (other.get("definition") or {}).get("subnets", [])):
+            continue
+        for gateway in network["gateways"]:
+            if gateway in here and gateway not in there:
+                yield (
+                    "{0} leaves its network {1} by {2}, which is not the gateway of {1} on {3}: make that network again there with "
+                    "`docker network create --gateway {2}`, {4}".format(move.workload, network["name"], gateway, move.destination, OFFLINE_CURE)
+                )
+
+
 def told(move: Move) -> t.Iterator[str]:
     """The addresses that become fixed ones."""
     for name, addresses in in_request(move).items():
         yield "{0} keeps {1} on the network {2}, from now on as by `docker run --ip`".format(move.workload, " and ".join(addresses.values()), name)
 
 
-CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"fixed_address": fixed_address}
+CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"fixed_address": fixed_address, "gateway": _gateway}

@@ -121,6 +121,13 @@ def floats(beside=(), binds=True):
     return change
 
 
+def another_gateway(world):
+    world["mode"] = "live"
+    world["here"]["workload"].update(pids=[7])
+    world["here"]["workload"]["networks"][0].update(shared=False, gateways=["192.0.2.7"])
+    world["here"]["host"]["addresses"].append({"address": "192.0.2.7", "prefix": 24, "interface": "br0"})
+
+
 def in_dockers_own(world):
     bound("carry")(world)
     world["there"]["host"]["docker"]["store"]["path"] = "/srv"
@@ -289,6 +296,7 @@ FAULTS = [
     ("ports", listening, "ledger publishes port 8080/tcp, on which something on node2 listens already"),
     ("floating_addresses", floats(beside=[{"name": "mail", "published_on": [FLOATS]}]), "mail publishes ports on 192.0.2.50 too, which would leave node1"),
     ("floating_addresses", floats(binds=False), "Docker on node2 could not reserve the ports of 192.0.2.50 before 192.0.2.50 is there"),
+    ("gateway", another_gateway, "ledger leaves its network lan by 192.0.2.7, which is not the gateway of lan on node2"),
     ("fixed_address", of_compose(put("there/host/docker/drawn_subnets", {"shop_default": ["4"]}), there={"taken": [{"address": "", "container": "web"}]}),
      "Docker on node2 fixes none in the IPv4 subnet of its network shop_default, which it has drawn itself and web is on"),
     ("docker_version", put("here/host/docker/version", [28, 0, 0]), "Docker is 28.0.0 on node1 and 26.1.5 on node2, which is older"),
@@ -362,7 +370,7 @@ def test_a_tmpfs_of_one_that_moves_live_is_carried_or_told(world):
 def test_a_live_move_is_looked_at_with_the_addresses_that_it_keeps(world):
     world["mode"] = "live"
     world["here"]["workload"].update(pids=[7])
-    world["here"]["workload"]["networks"][0].update(shared=False, ip="", own_ip="192.0.2.77")
+    world["here"]["workload"]["networks"][0].update(shared=False, ip="", own_ip="192.0.2.77", gateways=[])
     world["there"]["host"]["docker"]["networks"][0]["taken"] = [{"address": "192.0.2.77", "container": "web"}]
     assert [finding.check for finding in checks.examine(move(world))[0]] == ["addresses"]
     assert checks.twin(move(world))["addresses"] == {"lan": {"IPv4Address": "192.0.2.77"}}

@@ -10,7 +10,10 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import kept_addresses as kept
 
-INNER = {"name": "inner", "shared": False, "subnets": ["10.98.0.0/24"], "ip": "", "ip6": "", "own_ip": "10.98.0.2", "own_ip6": "fd98::2"}
+INNER = {
+    "name": "inner", "shared": False, "subnets": ["10.98.0.0/24"], "ip": "", "ip6": "", "own_ip": "10.98.0.2", "own_ip6": "fd98::2",
+    "gateways": ["10.98.0.64"],
+}  # fmt: skip
 
 
 def move(network, mode="live", drawn=None, running=True):
@@ -62,3 +65,20 @@ def test_a_network_that_docker_gave_a_subnet_fixes_none(mode):
     assert "itself and web is on: make that network anew" in sentence
     assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2"}, mode, {"inner": ["6"], "other": ["4"]}))) == []
     assert list(kept.fixed_address(move({**INNER, "ip": "10.98.0.2", "subnets": ["10.99.0.0/24"]}, mode, {"inner": ["4"]}))) == []  # they differ
+
+
+@pytest.mark.parametrize(("here", "there", "mode", "found"), [
+    ("10.98.0.64", "10.98.0.128", "live", True),
+    ("10.98.0.64", "10.98.0.64", "live", False),
+    ("10.98.0.64", "10.98.0.128", "offline", False),
+    ("192.0.2.1", "192.0.2.2", "live", False),  # the gateway is another machine
+])  # fmt: skip
+def test_a_gateway_that_is_another_there_would_lead_nowhere(here, there, mode, found):
+    plan = move(INNER, mode)
+    for facts, address in ((plan.here, here), (plan.there, there)):
+        facts["host"]["addresses"] = [{"address": address}]
+    sentences = list(kept.CHECKS["gateway"](plan))
+    assert len(sentences) == found
+    assert all("shop leaves its network inner by 10.98.0.64, which is not the gateway of inner on node2" in sentence for sentence in sentences)
+    plan.there["host"]["docker"]["networks"] = [{**INNER, "definition": {"subnets": [{"gateway": there}]}}]
+    assert list(kept.CHECKS["gateway"](plan)) == []  # it is told, and so is a difference
