@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import typing as t
 from pathlib import Path
 
+import fleet as hosts
 import pytest
 import yaml
 
 SCENARIO = Path(__file__).resolve().parent.parent
-CHECKOUT = SCENARIO.parent.parent
-os.environ.setdefault("FAULTS_INVENTORY", str(CHECKOUT / "lab" / "docker" / "inventory.yml"))
-os.environ.setdefault("FAULTS_PARAMETERS", str(CHECKOUT / "lab" / "docker" / "parameters.yml"))
-sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
-
-import fleet as hosts
-
 IMAGE = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))["scenario_image"]
 NAME, BESIDE, CLONE = "books", "till", "books-try"
 # An image volume, mounted by its path and by a volume that is bound to it; and a plain one of Docker's.

@@ -12,22 +12,15 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import typing as t
 from pathlib import Path
 
+import fleet as hosts
 import pytest
 import yaml
-
-SCENARIO = Path(__file__).resolve().parent.parent
-CHECKOUT = SCENARIO.parent.parent
-os.environ.setdefault("FAULTS_INVENTORY", str(CHECKOUT / "lab" / "docker" / "inventory.yml"))
-os.environ.setdefault("FAULTS_PARAMETERS", str(CHECKOUT / "lab" / "docker" / "parameters.yml"))
-sys.path[:0] = [str(CHECKOUT / "tests" / folder) for folder in ("faults", "operator")]
-
-import fleet as hosts
 from turns import in_turn
 
+SCENARIO = Path(__file__).resolve().parent.parent
 VARIABLES = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))
 IMAGE, NETWORK, PORT = (VARIABLES["scenario_" + name] for name in ("image", "network", "port"))
 ADDRESS = yaml.safe_load(Path(os.environ["FAULTS_PARAMETERS"]).read_text(encoding="utf-8"))["lab_gateway"].rpartition(".")[0] + ".27"

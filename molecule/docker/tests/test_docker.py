@@ -12,27 +12,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import socket
-import sys
 import threading
 import typing as t
 from pathlib import Path
 
+import fleet as hosts
 import pytest
 import yaml
-
-SCENARIO = Path(__file__).resolve().parent.parent
-CHECKOUT = SCENARIO.parent.parent
-# Another fleet of such hosts may be named.
-os.environ.setdefault("FAULTS_INVENTORY", str(CHECKOUT / "lab" / "docker" / "inventory.yml"))
-os.environ.setdefault("FAULTS_PARAMETERS", str(CHECKOUT / "lab" / "docker" / "parameters.yml"))
-sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
-
-import fleet as hosts
 from matrix import Case
 from scene import Scene
 
+SCENARIO = Path(__file__).resolve().parent.parent
 VARIABLES = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))
 RUNNING, BESIDE, STOPPED = (VARIABLES[f"scenario_{each}"] for each in ("running", "beside", "stopped"))
 # Of podman's, on the same host.

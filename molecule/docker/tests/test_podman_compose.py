@@ -10,21 +10,12 @@ In the order of this file: each test finds the project where the one before it l
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 import typing as t
 from pathlib import Path
 
-import pytest
-
-CHECKOUT = Path(__file__).resolve().parents[3]
-os.environ.setdefault("FAULTS_INVENTORY", str(CHECKOUT / "lab" / "docker" / "inventory.yml"))
-os.environ.setdefault("FAULTS_PARAMETERS", str(CHECKOUT / "lab" / "docker" / "parameters.yml"))
-sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
-sys.path.append(str(CHECKOUT / "tests" / "operator"))
-
 import fleet as hosts
+import pytest
 from project import Project
 from turns import in_turn
 

@@ -7,21 +7,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import typing as t
 from pathlib import Path
 
+import fleet as hosts
 import pytest
 import yaml
 
 SCENARIO = Path(__file__).resolve().parent.parent
-CHECKOUT = SCENARIO.parent.parent
-os.environ.setdefault("FAULTS_INVENTORY", str(CHECKOUT / "lab" / "docker" / "inventory.yml"))
-os.environ.setdefault("FAULTS_PARAMETERS", str(CHECKOUT / "lab" / "docker" / "parameters.yml"))
-sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
-
-import fleet as hosts
-
 IMAGE = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))["scenario_image"]
 NAME, FOLDER = "kiosk", "/srv/kiosk"
 ASKED = {"handover_driver": "docker", "handover_ignore_checks": ["clock"], "handover_workload": NAME}

@@ -15,11 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-SCENARIO = Path(__file__).resolve().parent.parent
-CHECKOUT = SCENARIO.parent.parent
-os.environ.setdefault("FAULTS_INVENTORY", str(CHECKOUT / "lab" / "docker" / "inventory.yml"))
-os.environ.setdefault("FAULTS_PARAMETERS", str(CHECKOUT / "lab" / "docker" / "parameters.yml"))
-sys.path[:0] = [str(CHECKOUT / "tests" / folder) for folder in ("faults", "bench")]
+CHECKOUT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(CHECKOUT / "tests" / "bench"))
 
 import freeze_docker
 import hosts
