@@ -79,7 +79,8 @@ func (s *outgoing) verify(ctx context.Context) error {
 	}
 	s.Update(false, func(st *record.Status) { st.SetVerify(here, there) })
 	if differ != nil {
-		return differ
+		// Of a folder it may be known who has made the difference.
+		return errors.Join(s.undisturbed(), differ)
 	}
 	s.stage("verify", began, time.Now())
 	return protocol.Send(s.conn, &protocol.Verified{})
