@@ -101,7 +101,8 @@ def _texts(folders: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
     for file in sorted(files):
         stem, at, _suffix = file.partition("@.")
         for unit in sorted(each for each in wanted if each.startswith(stem + "@") and each not in files) if at else [file]:
-            drop_ins = [os.path.join(folder, name + ".d", each) for folder in folders for name in {file, unit} for each in _listed(folder, name + ".d")]
+            names = [name + ".d" for name in dict.fromkeys((file, unit))]
+            drop_ins = [os.path.join(folder, name, each) for folder in folders for name in names for each in _listed(folder, name)]
             yield unit, _expanded(unit, "".join(read_text(path) + "\n" for path in (files[file], *drop_ins)))
 
 
