@@ -115,10 +115,11 @@ def _beside(one: Workload, other: Workload) -> bool:
 
 
 def _as_wave(parts: t.Sequence[Workload]) -> Workload:
-    name = min(parts[0].bridges)[0]
+    project = min(parts[0].bridges)[0]
     return replace(
         parts[0],
-        name=name,
+        # A container that is none of them may have the project's name.
+        name="+".join(sorted(each.name for each in parts)),
         memory=sum(each.memory for each in parts),
         disk=sum(each.disk for each in parts),
         needs=frozenset(label for each in parts for label in each.needs),
@@ -126,7 +127,7 @@ def _as_wave(parts: t.Sequence[Workload]) -> Workload:
         resumed=any(each.resumed for each in parts),
         members=frozenset(each.name for each in parts),
         bridges=frozenset(bridge for each in parts for bridge in each.bridges),
-        parts=tuple(replace(each, wave=name) for each in parts),
+        parts=tuple(replace(each, wave=project) for each in parts),
     )
 
 

@@ -37,7 +37,7 @@ def main_process(cgroup: str, pid: int, address: str = SOCKET) -> None:
 def _say(cgroup: str, pid: int, address: str, errors: int) -> int:
     """In a process of its own, which goes into the unit's cgroup and ends there."""
     try:
-        _enter(cgroup)
+        put_into(cgroup, os.getpid())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as said:
             said.connect(address)
             said.send("MAINPID={0}\nREADY=1\n".format(pid).encode())
@@ -47,13 +47,13 @@ def _say(cgroup: str, pid: int, address: str, errors: int) -> int:
         return 1
 
 
-def _enter(cgroup: str) -> None:
-    """A cgroup that gives controllers to those below has no processes of its own."""
+def put_into(cgroup: str, pid: int) -> None:
+    """Puts a process into a unit's cgroup, or into the part for what manages the others: one that gives controllers to those below has no processes."""
     last: OSError | None = None
     for folder in (cgroup, os.path.join(cgroup, "runtime")):
         try:
             with open(os.path.join(folder, "cgroup.procs"), "w", encoding="ascii") as opened:
-                opened.write(str(os.getpid()))
+                opened.write(str(pid))
             return
         except OSError as exc:
             last = exc

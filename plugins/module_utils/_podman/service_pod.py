@@ -10,14 +10,13 @@ it on the source, and start it on the destination. Live each unit takes over wha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import typing as t
 
 from .._core import units
 from .._core.runtime import HandoverError, Runtime
-from . import service as service_of, service_files as files_of, service_guard as guard_of
+from . import service as service_of, service_files as files_of, service_guard as guard_of, service_notify
 from .service_move import Unit
 from .workload import find
 
@@ -106,9 +105,13 @@ class PodUnit(Unit):
         shown = self.shown()
         if shown.get("MainPID") != str(conmon):
             raise HandoverError("systemd has not taken process {0} for the main one of {1}: see `systemctl status {1}`".format(conmon, self.name))
-        # One that was started in an operator's session would end with that.
-        with contextlib.suppress(OSError), open(os.path.join(service_of.own_folder(shown["ControlGroup"]), "cgroup.procs"), "w", encoding="ascii") as opened:
-            opened.write(str(conmon))
+        try:
+            service_notify.put_into(service_of.own_folder(shown["ControlGroup"]), conmon)
+        except OSError as exc:
+            raise HandoverError(
+                "process {0}, the main one of {1}, is not in the cgroup of that and could end with the login that it was started in ({2}): "
+                "`systemctl restart {1}` starts the pod anew under its unit".format(conmon, self.name, exc)
+            ) from exc
 
 
 class PodUnits:

@@ -373,6 +373,13 @@ def test_these_on_one_bridge_go_each_alone(host, more):
     assert {move["wave"] for move in plan["moves"]} <= {"", "first"} and [move["beside"] for move in plan["moves"]] == [[], []]
 
 
+def test_a_container_with_the_name_of_the_project_has_a_place_of_its_own():
+    """It cannot go where one of its name is, and the wave can."""
+    node1 = of_docker(bridged(answer(), "db", "web"), "shop")
+    plan = placement({"node1": node1, "node2": of_docker(answer(), "shop"), "node3": of_docker(answer(memory=3))}, empty=["node1"])
+    assert {name: there for name, (_from, there) in goes(plan).items()} == {"db": "node2", "web": "node2", "shop": "node3"}
+
+
 def parted(*names, running=True):
     """A project of podman-compose, as host_info has it of one of its hosts."""
     rows = answer(*names)["workloads"]

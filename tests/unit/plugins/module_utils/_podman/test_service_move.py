@@ -197,6 +197,7 @@ class TestPod:
     @pytest.fixture
     def pod(self, host, monkeypatch):
         monkeypatch.setattr(service_pod.service_of, "own_folder", lambda group: str(host.root / "cgroup"))
+        put(host.root / "cgroup/cgroup.procs", "")
         host.systemd.state.update(ActiveState="inactive", MainPID="55")
         files = {"pod_id_file": str(host.root / "front.pod-id"), "pid_file": str(host.root / "front.pid")}
         unit = service_pod.PodUnit(host.systemd, {**host.unit(adoption="pod", kind="quadlet", enabled="generated").service, **files})
@@ -221,6 +222,16 @@ class TestPod:
         # What was for the time of the move is gone, and systemd knows it.
         assert not os.listdir(str(host.root / "run")) and host.systemd.said[-1] == "daemon-reload"
         assert (host.root / "etc/shop.service").exists()
+
+    def test_its_main_process_is_in_its_cgroup(self, host, pod):
+        pod.settle(self.INFRA, start=False)
+        assert (host.root / "cgroup/cgroup.procs").read_text(encoding="ascii") == "55"
+
+    def test_a_main_process_that_stays_elsewhere_is_an_error(self, host, pod):
+        (host.root / "cgroup/cgroup.procs").unlink()
+        (host.root / "cgroup").rmdir()
+        with pytest.raises(HandoverError, match="could end with the login that it was started in .*: `systemctl restart shop.service` starts the pod anew"):
+            pod.settle(self.INFRA, start=False)
 
     def test_done_again_it_starts_nothing(self, host, pod):
         host.systemd.state["ActiveState"] = "active"
